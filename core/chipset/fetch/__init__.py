@@ -1,0 +1,1 @@
+"""Models and data sets by name: download, verify, convert, cache. Imports no torch."""
