@@ -1,0 +1,1 @@
+"""Weight compression: int8 per output channel, stored in the compressed-tensors format."""

@@ -1,0 +1,82 @@
+"""Modules that hold int8 weights: a linear layer and an embedding table."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+import chipset_layers.ops  # noqa: F401  (defines torch.ops.chipset)
+
+INT8_MAX = 127  # symmetric: -128 is not used, so that negation is exact
+
+
+def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Round every row of ``weight [N, K]`` to int8 with a scale of its own.
+
+    Returns:
+        ``qweight`` int8 ``[N, K]`` and ``scale`` f32 ``[N]`` with
+        ``qweight * scale[:, None]`` near ``weight``; a row of zeros has scale 1. Each scale is a
+        value that bf16 holds exactly, because readers of the file format keep it in bf16.
+    """
+    wide = weight.detach().to(torch.float32)
+    scale = wide.abs().amax(dim=1) / INT8_MAX
+    scale = torch.where(scale > 0, scale, torch.ones_like(scale))
+    scale = scale.to(torch.bfloat16).to(torch.float32)
+    qweight = (wide / scale[:, None]).round().clamp(-INT8_MAX, INT8_MAX).to(torch.int8)
+    return qweight, scale
+
+
+class QuantLinear(nn.Module):
+    """``nn.Linear`` with int8 weights and floating-point activations.
+
+    Args:
+        qweight: int8 ``[out_features, in_features]``.
+        scale: f32 ``[out_features]``.
+        bias: ``[out_features]`` or None.
+    """
+
+    qweight: Tensor
+    scale: Tensor
+    bias: Tensor | None
+
+    def __init__(self, qweight: Tensor, scale: Tensor, bias: Tensor | None = None) -> None:
+        super().__init__()
+        self.out_features, self.in_features = qweight.shape
+        self.register_buffer("qweight", qweight)
+        self.register_buffer("scale", scale)
+        self.register_buffer("bias", bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = torch.ops.chipset.linear_int8(x, self.qweight, self.scale, self.bias)
+        return y
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}, weights=int8"
+
+
+class QuantEmbedding(nn.Module):
+    """``nn.Embedding`` over an int8 table with one scale a row.
+
+    Args:
+        qweight: int8 ``[num_embeddings, embedding_dim]``.
+        scale: f32 ``[num_embeddings]``.
+        dtype: of the vectors that it returns.
+    """
+
+    qweight: Tensor
+    scale: Tensor
+
+    def __init__(self, qweight: Tensor, scale: Tensor, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.num_embeddings, self.embedding_dim = qweight.shape
+        self.dtype = dtype
+        self.register_buffer("qweight", qweight)
+        self.register_buffer("scale", scale)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        rows = nn.functional.embedding(ids, self.qweight)
+        scales = nn.functional.embedding(ids, self.scale[:, None])
+        return (rows * scales).to(self.dtype)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_embeddings}, {self.embedding_dim}, weights=int8"
