@@ -1,0 +1,64 @@
+"""What every test shares: a clean environment and a way to run a fresh interpreter."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE_ROOTS = ["core", "layers", "plugins/cpu", "plugin_sdk", "conformance"]
+
+# A developer's own settings must not change what a test sees. The cache is kept: it holds
+# downloads only, each verified by checksum.
+for _name in [name for name in os.environ if name.startswith("CHIPSET_")]:
+    if _name != "CHIPSET_CACHE":
+        del os.environ[_name]
+# Several test processes share the cores: idle OpenMP threads sleep, and each takes its share.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+_workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // _workers)))
+
+PythonRunner = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The folder that holds the whole source tree."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def run_python() -> PythonRunner:
+    """Run Python code, or ``-m module arguments``, in a fresh interpreter that sees the sources.
+
+    ``run_python("print(1)")``, ``run_python("-m", "chipset.cli", "devices", env={...})``.
+    ``env`` is added to the environment; ``timeout`` is in seconds. Never raises on a non-zero
+    status: the caller asserts on ``returncode``, ``stdout`` and ``stderr``.
+    """
+
+    def run(
+        *arguments: str,
+        env: dict[str, str] | None = None,
+        timeout: float = 120,
+        cwd: Path | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        roots = os.pathsep.join(str(ROOT / root) for root in SOURCE_ROOTS)
+        command = [sys.executable, *arguments]
+        if len(arguments) == 1:
+            command = [sys.executable, "-c", arguments[0]]
+        return subprocess.run(
+            command,
+            env={**os.environ, "PYTHONPATH": roots, **(env or {})},
+            cwd=cwd,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    return run
