@@ -1,0 +1,1 @@
+"""Training: supervised fine-tuning of a causal language model on one device."""
