@@ -1,0 +1,19 @@
+"""Prints a folder for a plugin's build: ``python -m chipset_sdk include|cmake``."""
+
+from __future__ import annotations
+
+import argparse
+
+from chipset_sdk.folders import cmake_folder, include_folder
+
+FOLDERS = {"include": include_folder, "cmake": cmake_folder}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="chipset_sdk", description=__doc__)
+    parser.add_argument("folder", choices=FOLDERS)
+    print(FOLDERS[parser.parse_args().folder]())
+
+
+if __name__ == "__main__":
+    main()
