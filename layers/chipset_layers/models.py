@@ -92,9 +92,7 @@ def _build_quantized(folder: Path, dtype: torch.dtype, attention: str) -> Any:
     config = AutoConfig.from_pretrained(folder)
     del config.quantization_config
     with no_init_weights():
-        model = AutoModelForCausalLM.from_config(
-            config, dtype=dtype, attn_implementation=attention
-        )
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=attention)
     if (folder / "generation_config.json").exists():
         model.generation_config = GenerationConfig.from_pretrained(folder)
     tensors: dict[str, torch.Tensor] = {}

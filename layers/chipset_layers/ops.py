@@ -175,9 +175,7 @@ def _attention_gathered(
     mask = slot[None] <= last[:, None]
     # The query heads that share a key head become rows of one attention.
     grouped = q.view(tokens, kv_heads, heads // kv_heads, dim)
-    y = F.scaled_dot_product_attention(
-        grouped, k, v, attn_mask=mask[:, None, None, :], scale=scale
-    )
+    y = F.scaled_dot_product_attention(grouped, k, v, attn_mask=mask[:, None, None, :], scale=scale)
     return y.reshape(tokens, heads, dim)
 
 

@@ -190,9 +190,7 @@ class ModelRunner:
             chosen: list[int] = best.tolist()
             return chosen
         rows = logits.cpu()
-        return [
-            sample(row, s.params, s.generator) for row, s in zip(rows, sequences, strict=True)
-        ]
+        return [sample(row, s.params, s.generator) for row, s in zip(rows, sequences, strict=True)]
 
 
 def _table(sequences: list[Sequence], width: int) -> Tensor:

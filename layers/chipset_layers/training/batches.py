@@ -56,7 +56,9 @@ class Batches:
     def batch(self, step: int) -> Batch:
         """The batch of step ``step``, counted from 0."""
         first = step * self.batch_size
-        return self._collate([self._row(number) for number in range(first, first + self.batch_size)])
+        return self._collate(
+            [self._row(number) for number in range(first, first + self.batch_size)]
+        )
 
     def _row(self, number: int) -> list[Example]:
         epoch = 0

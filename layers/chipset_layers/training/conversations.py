@@ -83,9 +83,7 @@ def encode_conversation(tokenizer: Any, conversation: Conversation) -> Example:
     return Example(ids, labels)
 
 
-def encode_all(
-    tokenizer: Any, conversations: list[Conversation], max_length: int
-) -> list[Example]:
+def encode_all(tokenizer: Any, conversations: list[Conversation], max_length: int) -> list[Example]:
     """Encode, cut at ``max_length`` tokens, and drop what has no token to learn from."""
     if not tokenizer.chat_template:
         raise LayerError("the model has no chat template; fine-tune an instruction model")
