@@ -26,8 +26,8 @@ def devices(json: Json = False) -> None:
 
 
 def _row(entry: object) -> dict[str, object]:
-    read = entry.get if isinstance(entry, dict) else lambda field: getattr(entry, field, None)
-    return {field: read(field) for field in FIELDS}
+    fields = entry if isinstance(entry, dict) else vars(entry)
+    return {field: fields.get(field) for field in FIELDS}
 
 
 def _cell(value: object) -> str:

@@ -60,19 +60,14 @@ def compress_model(config: CompressConfig, report: Report | None = None) -> Comp
         known = ", ".join(WEIGHT_SCHEMES)
         raise LayerError(f"unknown weight scheme '{config.weights}'; choose one of {known}")
     prepare_output(config.output.parent)
-    if config.output.exists() and not (config.output / "config.json").exists():
-        if not config.output.is_dir() or any(config.output.iterdir()):
-            raise LayerError(
-                f"the output '{config.output}' exists and is not a model folder; "
-                "choose another with --output"
-            )
-
+    _check_replaceable(config.output)
     tokenizer = load_tokenizer(config.model)
     model = load_model(config.model, config.device, config.dtype)
     if not any(isinstance(module, torch.nn.Linear) for module in model.modules()):
         raise LayerError(f"model '{config.model}' is already compressed")
     before = _score(model, tokenizer, config, "before", report)
-    parameters = list(model.parameters())
+    bytes_f32 = sum(p.numel() * 4 for p in model.parameters())
+    bytes_before = sum(p.numel() * p.element_size() for p in model.parameters())
     tensors, names = quantized_state(model)
     with whole_folder(config.output) as folder:
         save_compressed(model, tensors, folder)
@@ -83,20 +78,28 @@ def compress_model(config: CompressConfig, report: Report | None = None) -> Comp
     if config.eval_text is not None:
         compressed = load_model(str(config.output), config.device, config.dtype)
         after = _score(compressed, tokenizer, config, "after", report)
-    bytes_f32 = sum(parameter.numel() * 4 for parameter in parameters)
     bytes_after = (config.output / WEIGHTS_FILE).stat().st_size
     return CompressResult(
         output=str(config.output),
         weights=config.weights,
         quantized_modules=len(names),
         bytes_f32=bytes_f32,
-        bytes_before=sum(p.numel() * p.element_size() for p in parameters),
+        bytes_before=bytes_before,
         bytes_after=bytes_after,
         ratio=bytes_after / bytes_f32,
         eval_tokens=before.tokens if before else 0,
         perplexity_before=before.value if before else None,
         perplexity_after=after.value if after else None,
     )
+
+
+def _check_replaceable(output: Path) -> None:
+    """Only a model folder or an empty one may be replaced."""
+    empty = output.is_dir() and not any(output.iterdir())
+    if output.exists() and not empty and not (output / "config.json").exists():
+        raise LayerError(
+            f"the output '{output}' exists and is not a model folder; choose another with --output"
+        )
 
 
 def _score(

@@ -112,7 +112,7 @@ def _is_silu_mlp(module: nn.Module) -> bool:
         config=getattr(module, "config", None),
     )
     try:
-        expected = type(module).forward(stand_in, gate)  # type: ignore[arg-type]
+        expected = type(module).forward(stand_in, gate)
     except (TypeError, AttributeError, RuntimeError):
         return False
     return torch.equal(expected, ops.swiglu(gate, up))
@@ -174,4 +174,4 @@ def _fuse_rotary(module: nn.Module) -> None:
 
 
 def _set_forward(module: nn.Module, forward: Callable[..., Any]) -> None:
-    module.forward = types.MethodType(forward, module)  # type: ignore[method-assign]
+    module.forward = types.MethodType(forward, module)

@@ -103,8 +103,8 @@ def encode_all(tokenizer: Any, conversations: list[Conversation], max_length: in
 
 def _rows(path: Path) -> list[Any]:
     try:
-        raw = gzip.open(path).read() if path.suffix == ".gz" else path.read_bytes()
-        text = raw.decode("utf-8")
+        raw = path.read_bytes()
+        text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8")
         if path.name.removesuffix(".gz").endswith(".jsonl"):
             return [json.loads(line) for line in text.splitlines() if line.strip()]
         rows = json.loads(text)
