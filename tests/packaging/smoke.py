@@ -1,0 +1,127 @@
+"""Installs a wheel in a fresh virtual environment and uses it as a stranger would.
+
+Usage: python tests/packaging/smoke.py chipset-….whl
+
+Run by .ci/run. The environment sees nothing of the source tree: its own folder, no PYTHONPATH.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import venv
+import zipfile
+from pathlib import Path
+
+# What the wheel must hold beside Python modules: the start and end of each name.
+ARTEFACTS = [
+    ("chipset/_runtime", ".so"),
+    ("chipset/_bridge", ".so"),
+    ("chipset/lib/libchipset_runtime", ".so"),
+    ("chipset/include/chipset/chipset", ".h"),
+    ("chipset/cmake/chipsetConfig", ".cmake"),
+    ("chipset_cpu/libchipset_cpu", ".so"),
+]
+FORBIDDEN = (".cpp", ".cc", ".o", ".a")
+
+CHECKS = {
+    "importing chipset leaves torch out": """
+import sys, chipset
+assert "torch" not in sys.modules
+""",
+    "importing torch without a device does nothing": """
+import torch
+assert not torch._C._get_privateuse1_backend_name() == "chip"
+""",
+    "a tensor computes on the device without the host": """
+import chipset, torch
+device = chipset.select("cpu:0").torch
+assert str(device) == "chip:0", device
+x = torch.arange(12.0, device=device).reshape(3, 4)
+assert torch.equal((x @ x.T).cpu(), x.cpu() @ x.cpu().T)
+assert chipset.fallbacks() == {}, chipset.fallbacks()
+""",
+    "CHIPSET_DEVICE makes import torch enough": """
+import os
+os.environ["CHIPSET_DEVICE"] = "cpu"
+import torch
+assert torch.ones(2, device="chip").sum().item() == 2
+""",
+    "a model trains one step": """
+import chipset, torch
+device = chipset.select("cpu").torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.SiLU(), torch.nn.Linear(16, 1))
+model.to(device)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+x = torch.randn(32, 8, device=device)
+losses = []
+for _ in range(20):
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+assert losses[-1] < losses[0] / 2, losses
+""",
+    "the SDK finds the header and the CMake package": """
+import chipset_sdk
+assert (chipset_sdk.include_folder() / "chipset/chipset.h").is_file()
+assert (chipset_sdk.cmake_folder() / "chipsetConfig.cmake").is_file()
+""",
+}
+
+
+def check_contents(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    missing = [
+        f"{start}*{end}"
+        for start, end in ARTEFACTS
+        if not any(name.startswith(start) and name.endswith(end) for name in names)
+    ]
+    extra = [name for name in names if name.endswith(FORBIDDEN) or "tests/" in name]
+    if missing or extra:
+        raise SystemExit(f"{wheel.name}: missing {missing}, and should not hold {extra}")
+
+
+def main() -> None:
+    wheel = Path(sys.argv[1]).resolve()
+    check_contents(wheel)
+    with tempfile.TemporaryDirectory() as folder:
+        venv.create(folder, with_pip=True)
+        python = Path(folder, "bin", "python")
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if name != "PYTHONPATH" and not name.startswith("CHIPSET_")
+        }
+
+        def run(*command: str | Path) -> str:
+            done = subprocess.run(
+                [str(part) for part in command],
+                cwd=folder,
+                env=environment,
+                stdout=subprocess.PIPE,
+                text=True,
+                check=False,
+            )
+            if done.returncode != 0:
+                raise SystemExit(f"failed with status {done.returncode}: {command}\n{done.stdout}")
+            return done.stdout
+
+        run(python, "-m", "pip", "install", "--quiet", wheel)
+        for name, code in CHECKS.items():
+            run(python, "-c", code)
+            print(f"ok: {name}")
+        rows = json.loads(run(Path(folder, "bin", "chipset"), "devices", "--json"))
+        rows = rows["devices"] if isinstance(rows, dict) else rows
+        cpu = next(row for row in rows if row["name"] == "cpu")
+        assert cpu["available"] and cpu["count"] >= 1, cpu
+        print("ok: chipset devices lists the CPU chip")
+
+
+if __name__ == "__main__":
+    main()
