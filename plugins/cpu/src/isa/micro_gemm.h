@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// The inner kernels of every matrix product: packing into panels, and a register-blocked product
+// of an A panel (kRows rows) with a B panel (kColumns columns). The layout is the classical one of
+// Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (TOMS 2008).
+#pragma once
+
+#include "isa/simd.h"
+
+namespace chipset::cpu::CPU_ISA {
+
+// Rows and vectors of columns held in registers: 14*2 + 2 + 1 of 32, or 6*2 + 2 + 1 of 16.
+#if defined(__AVX512F__)
+constexpr int kRows = 14;
+#else
+constexpr int kRows = 6;
+#endif
+constexpr int kColumnVectors = 2;
+template <class A>
+constexpr int kColumns = kColumnVectors * kLanes<A>;
+
+// c[i][j] (+)= sum_k a[i*a_row + k*a_k] * b[k*b_k + j] for `Rows` rows and NV vectors of columns.
+template <class A, int Rows, int NV, bool Packed>
+inline void micro(int64_t k_size, const A* a, int64_t a_row, int64_t a_k, const A* b, int64_t b_k,
+                  A* c, int64_t c_row, bool accumulate) {
+  vec<A> sum[Rows][NV];
+#pragma GCC unroll 16
+  for (int i = 0; i < Rows; ++i)
+#pragma GCC unroll 2
+    for (int v = 0; v < NV; ++v) sum[i][v] = vec<A>{};
+  for (int64_t k = 0; k < k_size; ++k) {
+    vec<A> right[NV];
+#pragma GCC unroll 2
+    for (int v = 0; v < NV; ++v) right[v] = load(b + v * kLanes<A>);
+#pragma GCC unroll 16
+    for (int i = 0; i < Rows; ++i) {
+      vec<A> left = splat(Packed ? a[i] : a[i * a_row]);
+#pragma GCC unroll 2
+      for (int v = 0; v < NV; ++v) sum[i][v] += left * right[v];
+    }
+    a += Packed ? kRows : a_k;
+    b += b_k;
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < Rows; ++i)
+#pragma GCC unroll 2
+    for (int v = 0; v < NV; ++v) {
+      A* p = c + i * c_row + v * kLanes<A>;
+      store(p, accumulate ? load(p) + sum[i][v] : sum[i][v]);
+    }
+}
+
+template <class A>
+using micro_function = void (*)(int64_t, const A*, int64_t, int64_t, const A*, int64_t, A*, int64_t,
+                                bool);
+// Instances for 1 … kRows rows, so that an edge costs no more than its own rows.
+template <class A, int NV, bool Packed>
+struct MicroTable {
+  micro_function<A> of[kRows + 1];
+  constexpr MicroTable() : of{} { fill<1>(); }
+  template <int R>
+  constexpr void fill() {
+    of[R] = &micro<A, R, NV, Packed>;
+    if constexpr (R < kRows) fill<R + 1>();
+  }
+};
+template <class A, int NV, bool Packed>
+inline constexpr MicroTable<A, NV, Packed> kMicro{};
+
+// Transposes a kLanes x kLanes tile in registers by swapping ever larger off-diagonal blocks.
+template <class A, int S>
+inline void transpose_stage(vec<A>* r) {
+  constexpr int w = kLanes<A>;
+  if constexpr (S < w) {
+    mask<A> low, high;
+    for (int j = 0; j < w; ++j) {
+      low[j] = (j & S) ? w + j - S : j;
+      high[j] = (j & S) ? w + j : j + S;
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < w; ++i) {
+      if (i & S) continue;
+      vec<A> x = r[i], y = r[i + S];
+      r[i] = __builtin_shuffle(x, y, low);
+      r[i + S] = __builtin_shuffle(x, y, high);
+    }
+    transpose_stage<A, S * 2>(r);
+  }
+}
+template <class A>
+inline void transpose_tile(vec<A>* r) {
+  transpose_stage<A, 1>(r);
+}
+
+// Packs `width` <= Width strided columns: out[k*Width + i] = x[i*x_i + k*x_k], zero for i >= width.
+// `out` needs kLanes elements of slack: whole vectors are stored, each later one over the rest of
+// the one before.
+template <int Width, class T>
+inline void pack_panel(const T* x, int64_t x_i, int64_t x_k, int width, int64_t k_size,
+                       compute_t<T>* out) {
+  using A = compute_t<T>;
+  constexpr int w = kLanes<A>;
+  constexpr int blocks = (Width + w - 1) / w;
+  if (x_i == 1) {
+    for (int64_t k = 0; k < k_size; ++k, x += x_k, out += Width) {
+#pragma GCC unroll 4
+      for (int b = 0; b < blocks; ++b) {
+        int n = width - b * w;
+        store(out + b * w, n >= w ? load(x + b * w) : n > 0 ? load(x + b * w, n) : vec<A>{});
+      }
+    }
+    return;
+  }
+  if (x_k == 1) {
+    vec<A> tile[blocks][w];
+    for (int64_t k = 0; k < k_size; k += w, out += w * Width) {
+      int n = k_size - k < w ? static_cast<int>(k_size - k) : w;
+      for (int b = 0; b < blocks; ++b) {
+#pragma GCC unroll 16
+        for (int i = 0; i < w; ++i) {
+          const T* p = x + (b * w + i) * x_i + k;
+          tile[b][i] = b * w + i >= width ? vec<A>{} : n == w ? load(p) : load(p, n);
+        }
+        transpose_tile<A>(tile[b]);
+      }
+      for (int j = 0; j < n; ++j)
+#pragma GCC unroll 4
+        for (int b = 0; b < blocks; ++b) store(out + j * Width + b * w, tile[b][j]);
+    }
+    return;
+  }
+  for (int64_t k = 0; k < k_size; ++k, out += Width)
+    for (int i = 0; i < Width; ++i)
+      out[i] = i < width ? static_cast<A>(to_float(x[i * x_i + k * x_k])) : A{0};
+}
+
+// c[0:rows][0:kColumns] (+)= packed A panels times one packed B panel; c has kColumns columns.
+template <class A>
+inline void multiply_panels(int64_t rows, int64_t k_size, const A* packed_a, const A* packed_b,
+                            A* c, int64_t c_row, bool accumulate) {
+  for (int64_t i = 0; i < rows; i += kRows) {
+    int64_t n = rows - i < kRows ? rows - i : kRows;
+    kMicro<A, kColumnVectors, true>.of[n](k_size, packed_a + i * k_size, 0, 0, packed_b,
+                                          kColumns<A>, c + i * c_row, c_row, accumulate);
+  }
+}
+
+}  // namespace chipset::cpu::CPU_ISA
