@@ -73,6 +73,7 @@ def _options(in_place: bool) -> list[str]:
         "CMAKE_BUILD_TYPE": os.environ.get("CHIPSET_BUILD_TYPE", "Release"),
         "CMAKE_MAKE_PROGRAM": _tool("ninja"),
         "CMAKE_EXPORT_COMPILE_COMMANDS": "ON",
+        "BUILD_TESTING": "OFF",
         "CHIPSET_INPLACE": "ON" if in_place else "OFF",
         "Python_EXECUTABLE": sys.executable,
         "pybind11_DIR": pybind11.get_cmake_dir(),
