@@ -197,13 +197,15 @@ def abi_check(table: Table) -> str:
 
 
 def function_list(table: Table) -> str:
-    """The text of functions.inc: one X(name, required, group) per function, in slot order."""
+    """The text of functions.inc: one macro call per function, in slot order."""
     lines = [
         "// SPDX-License-Identifier: Apache-2.0",
         GENERATED,
-        "// Define CHIPSET_FUNCTION(name, required, group) and include this file.",
+        "// Define CHIPSET_FUNCTION(name, required, group, since) and include this file; `since` is the",
+        "// minor version that appended the function.",
+        "// clang-format off",
     ]
     for f in table.functions:
-        lines.append(f'CHIPSET_FUNCTION({f.name}, {int(f.required)}, "{f.group}")')
+        lines.append(f'CHIPSET_FUNCTION({f.name}, {int(f.required)}, "{f.group}", {f.since})')
     lines += ["#undef CHIPSET_FUNCTION", ""]
     return "\n".join(lines)

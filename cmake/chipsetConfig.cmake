@@ -1,0 +1,23 @@
+# find_package(chipset): the interface header for plugins. `chipset include` and
+# `python -c "import chipset; print(chipset.cmake_dir())"` print the folder to put in chipset_DIR.
+#
+#   find_package(chipset REQUIRED)
+#   chipset_add_plugin(mychip src/mychip.cpp)      # libchipset_mychip.so
+if(NOT TARGET chipset::chipset)
+  add_library(chipset::chipset INTERFACE IMPORTED)
+  get_filename_component(_chipset_include "${CMAKE_CURRENT_LIST_DIR}/../include" ABSOLUTE)
+  set_target_properties(chipset::chipset PROPERTIES
+    INTERFACE_INCLUDE_DIRECTORIES "${_chipset_include}")
+  unset(_chipset_include)
+endif()
+
+# A plugin library whose only visible symbol is chipset_plugin.
+function(chipset_add_plugin name)
+  add_library(chipset_${name} MODULE ${ARGN})
+  target_link_libraries(chipset_${name} PRIVATE chipset::chipset)
+  set_target_properties(chipset_${name} PROPERTIES
+    PREFIX "lib"
+    C_VISIBILITY_PRESET hidden
+    CXX_VISIBILITY_PRESET hidden
+    VISIBILITY_INLINES_HIDDEN ON)
+endfunction()
