@@ -65,6 +65,7 @@ py::dict device(int index) {
   out["index"] = d.index;
   out["local"] = d.local;
   out["plugin"] = d.plugin;
+  out["version"] = std::string(d.api->version);
   return out;
 }
 
