@@ -13,7 +13,7 @@ from chipset.errors import ChipsetError, PluginError, UnknownDeviceError
 from chipset.hookspec import PluginDescription, hookimpl
 
 if TYPE_CHECKING:
-    from chipset.device import Device, DeviceInfo
+    from chipset.device import Device
     from chipset.launch import PluginStatus
 
 __version__ = "0.1.0"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from chipset.errors import PluginError
 
 if TYPE_CHECKING:
-    import torch
+    from torch import device as TorchDevice
 
     from chipset.driver import Driver
 
@@ -64,7 +64,7 @@ class Device:
     module: str | None = None
 
     @property
-    def torch(self) -> torch.device:
+    def torch(self) -> TorchDevice:
         """The torch device. Imports torch, and the bridge unless the device is adopted."""
         if self.adopted is not None:
             return self._adopt()
@@ -75,7 +75,7 @@ class Device:
 
         return torch.device("chip", self.number)
 
-    def _adopt(self) -> torch.device:
+    def _adopt(self) -> TorchDevice:
         import torch
 
         if self.module is not None:

@@ -136,9 +136,8 @@ class DeviceArray:
             have = 1 if axis < missing else self.shape[axis - missing]
             if have not in (1, wanted):
                 raise ChipsetError(f"cannot broadcast shape {self.shape} to {tuple(shape)}")
-            strides.append(
-                0 if have == 1 and wanted != 1 or axis < missing else self.strides[axis - missing]
-            )
+            repeated = axis < missing or (have == 1 and wanted != 1)
+            strides.append(0 if repeated else self.strides[axis - missing])
         return self.view(shape, strides)
 
     def tensor(self) -> Tensor:

@@ -46,7 +46,7 @@ def page(table: Table) -> str:
     out += ["", "## Structs", ""]
     for s in table.structs:
         out += [f"### chipset_{s.name}", "", s.doc, "", "| field | |", "|---|---|"]
-        out += field_rows(s.fields) + [""]
+        out += [*field_rows(s.fields), ""]
     out += ["### chipset_api", "", "| field | |", "|---|---|"]
     out += [f"| `{t} {n}` | {cell(doc)} |" for t, n, doc in API_FIELDS]
     out += ["| the functions below, in this order | |", "", "## Functions", ""]
@@ -55,5 +55,5 @@ def page(table: Table) -> str:
         out += [f"### {f.name}", "", f"*{f.group}, {word}.* {f.doc}", ""]
         if f.composed:
             out += [f"When absent: {f.composed}", ""]
-        out += ["| parameter | |", "|---|---|"] + field_rows(f.params) + [""]
+        out += ["| parameter | |", "|---|---|", *field_rows(f.params), ""]
     return "\n".join(out).rstrip() + "\n"
