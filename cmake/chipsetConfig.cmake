@@ -1,11 +1,14 @@
-# find_package(chipset): the interface header for plugins. `chipset include` and
-# `python -c "import chipset; print(chipset.cmake_dir())"` print the folder to put in chipset_DIR.
+# find_package(chipset): the interface header for plugins. `python -m chipset_sdk cmake` prints the
+# folder to put in chipset_DIR.
 #
 #   find_package(chipset REQUIRED)
 #   chipset_add_plugin(mychip src/mychip.cpp)      # libchipset_mychip.so
 if(NOT TARGET chipset::chipset)
   add_library(chipset::chipset INTERFACE IMPORTED)
   get_filename_component(_chipset_include "${CMAKE_CURRENT_LIST_DIR}/../include" ABSOLUTE)
+  if(NOT EXISTS "${_chipset_include}") # the source tree
+    get_filename_component(_chipset_include "${CMAKE_CURRENT_LIST_DIR}/../csrc/include" ABSOLUTE)
+  endif()
   set_target_properties(chipset::chipset PROPERTIES
     INTERFACE_INCLUDE_DIRECTORIES "${_chipset_include}")
   unset(_chipset_include)
