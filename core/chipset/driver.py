@@ -220,7 +220,8 @@ class Driver:
             fields: of the struct. DeviceArrays for tensors (or None), numbers for scalars and
                 integers, names for enums (``op="ADD"``), sequences for array fields.
         """
-        self.invoke(function, self.stream, ctypes.addressof(self.arguments(function, **fields)))
+        arguments = self.arguments(function, **fields)  # a name keeps it alive during the call
+        self.invoke(function, self.stream, ctypes.addressof(arguments))
 
     def arguments(self, function: str, **fields: Any) -> ctypes.Structure:
         """The argument struct of a function, filled; it keeps what it points to alive."""
