@@ -190,11 +190,11 @@ static chipset_status pointwise(chipset_stream stream, const chipset_pointwise_a
   const chipset_tensor* out = args->output;
   const int32_t op = args->op;
   if (op != CHIPSET_POINTWISE_OP_COPY && op != CHIPSET_POINTWISE_OP_ADD)
-    return fail(CHIPSET_STATUS_UNSUPPORTED, "pointwise: only COPY and ADD");
+    return fail(CHIPSET_STATUS_UNSUPPORTED, "only COPY and ADD");
   int is_f32 = args->compute_dtype == CHIPSET_DTYPE_F32 && out->dtype == CHIPSET_DTYPE_F32;
   for (int k = 0; k < args->num_inputs; ++k)
     is_f32 &= !args->input[k] || args->input[k]->dtype == CHIPSET_DTYPE_F32;
-  if (!is_f32) return fail(CHIPSET_STATUS_UNSUPPORTED, "pointwise: only F32");
+  if (!is_f32) return fail(CHIPSET_STATUS_UNSUPPORTED, "only F32");
 
   int64_t index[CHIPSET_MAX_RANK] = {0};
   int64_t count = 1;
@@ -213,22 +213,22 @@ static chipset_status pointwise(chipset_stream stream, const chipset_pointwise_a
 /* Required functions must be present, but may decline: the core finds another way. */
 static chipset_status reduce(chipset_stream stream, const chipset_reduce_args* args) {
   (void)stream, (void)args;
-  return fail(CHIPSET_STATUS_UNSUPPORTED, "reduce: not written yet");
+  return fail(CHIPSET_STATUS_UNSUPPORTED, "not written yet");
 }
 
 static chipset_status gemm(chipset_stream stream, const chipset_gemm_args* args) {
   (void)stream, (void)args;
-  return fail(CHIPSET_STATUS_UNSUPPORTED, "gemm: not written yet");
+  return fail(CHIPSET_STATUS_UNSUPPORTED, "not written yet");
 }
 
 static chipset_status gather(chipset_stream stream, const chipset_gather_args* args) {
   (void)stream, (void)args;
-  return fail(CHIPSET_STATUS_UNSUPPORTED, "gather: not written yet");
+  return fail(CHIPSET_STATUS_UNSUPPORTED, "not written yet");
 }
 
 static chipset_status scatter(chipset_stream stream, const chipset_scatter_args* args) {
   (void)stream, (void)args;
-  return fail(CHIPSET_STATUS_UNSUPPORTED, "scatter: not written yet");
+  return fail(CHIPSET_STATUS_UNSUPPORTED, "not written yet");
 }
 
 /* ---- the table ----------------------------------------------------------------------------- */

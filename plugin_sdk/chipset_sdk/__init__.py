@@ -1,8 +1,5 @@
-"""What a vendor builds a plugin with: where the header and the CMake package are.
+"""What a vendor builds a plugin with.
 
-``python -m chipset_sdk include`` and ``python -m chipset_sdk cmake`` print the folders.
+``python -m chipset_sdk include`` and ``python -m chipset_sdk cmake`` print the folders of the
+interface header and of the CMake package.
 """
-
-from chipset_sdk.folders import cmake_folder, include_folder
-
-__all__ = ["cmake_folder", "include_folder"]

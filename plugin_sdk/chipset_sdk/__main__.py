@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from chipset_sdk.folders import cmake_folder, include_folder
+import chipset
 
-FOLDERS = {"include": include_folder, "cmake": cmake_folder}
+FOLDERS = {"include": chipset.include_dir, "cmake": chipset.cmake_dir}
 
 
 def main() -> None:

@@ -67,10 +67,10 @@ for _ in range(20):
     losses.append(loss.item())
 assert losses[-1] < losses[0] / 2, losses
 """,
-    "the SDK finds the header and the CMake package": """
-import chipset_sdk
-assert (chipset_sdk.include_folder() / "chipset/chipset.h").is_file()
-assert (chipset_sdk.cmake_folder() / "chipsetConfig.cmake").is_file()
+    "a vendor finds the header and the CMake package": """
+import pathlib, chipset
+assert pathlib.Path(chipset.include_dir(), "chipset/chipset.h").is_file()
+assert pathlib.Path(chipset.cmake_dir(), "chipsetConfig.cmake").is_file()
 """,
 }
 
