@@ -92,8 +92,16 @@ inline void transpose_tile(vec<A>* r) {
 }
 
 // Packs `width` <= Width strided columns: out[k*Width + i] = x[i*x_i + k*x_k], zero for i >= width.
-// `out` needs kLanes elements of slack: whole vectors are stored, each later one over the rest of
-// the one before.
+// Whole vectors are stored, each over what the one before had too much; only the last is cut.
+template <int Width, class A>
+inline void store_packed(A* out, vec<A> x, int block, bool last) {
+  constexpr int rest = Width % kLanes<A>;
+  if (rest != 0 && last && block == Width / kLanes<A>) {
+    store(out + block * kLanes<A>, x, rest);
+  } else {
+    store(out + block * kLanes<A>, x);
+  }
+}
 template <int Width, class T>
 inline void pack_panel(const T* x, int64_t x_i, int64_t x_k, int width, int64_t k_size,
                        compute_t<T>* out) {
@@ -105,7 +113,8 @@ inline void pack_panel(const T* x, int64_t x_i, int64_t x_k, int width, int64_t 
 #pragma GCC unroll 4
       for (int b = 0; b < blocks; ++b) {
         int n = width - b * w;
-        store(out + b * w, n >= w ? load(x + b * w) : n > 0 ? load(x + b * w, n) : vec<A>{});
+        vec<A> y = n >= w ? load(x + b * w) : n > 0 ? load(x + b * w, n) : vec<A>{};
+        store_packed<Width, A>(out, y, b, k + 1 == k_size);
       }
     }
     return;
@@ -124,7 +133,8 @@ inline void pack_panel(const T* x, int64_t x_i, int64_t x_k, int width, int64_t 
       }
       for (int j = 0; j < n; ++j)
 #pragma GCC unroll 4
-        for (int b = 0; b < blocks; ++b) store(out + j * Width + b * w, tile[b][j]);
+        for (int b = 0; b < blocks; ++b)
+          store_packed<Width, A>(out + j * Width, tile[b][j], b, k + j + 1 == k_size);
     }
     return;
   }

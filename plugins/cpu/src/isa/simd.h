@@ -3,6 +3,9 @@
 // machine's registers, and loads and stores convert F16 and BF16 on the way.
 #pragma once
 
+// GCC 12 calls the undefined vectors inside its own intrinsics uninitialised (GCC bug 105593).
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+
 #include <immintrin.h>
 
 #include <cmath>

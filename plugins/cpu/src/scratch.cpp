@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scratch.h"
+
+#include <cstdlib>
+
+namespace chipset::cpu {
+namespace {
+
+// A buffer above this size is given back as soon as a much smaller one is asked for.
+constexpr size_t kKeep = size_t{64} << 20;
+
+struct Buffers {
+  void* data[kScratchSlots] = {};
+  size_t size[kScratchSlots] = {};
+  ~Buffers() {
+    for (void* p : data) std::free(p);
+  }
+};
+thread_local Buffers buffers;
+
+}  // namespace
+
+void* scratch(ScratchSlot slot, size_t bytes) {
+  Buffers& b = buffers;
+  const bool oversized = b.size[slot] > kKeep && bytes < b.size[slot] / 8;
+  if (bytes > b.size[slot] || oversized) {
+    std::free(b.data[slot]);
+    const size_t rounded = (bytes + 4095) / 4096 * 4096;
+    b.data[slot] = std::aligned_alloc(64, rounded);
+    b.size[slot] = b.data[slot] == nullptr ? 0 : rounded;
+  }
+  return b.data[slot];
+}
+
+}  // namespace chipset::cpu
