@@ -163,7 +163,7 @@ def abi_check(table: Table) -> str:
         "// SPDX-License-Identifier: Apache-2.0",
         GENERATED,
         "// clang-format off",
-        "// Include it once in a plugin: proves that its compiler lays the interface out as frozen.",
+        "// Include it once in a plugin; it proves that its compiler lays it all out as frozen.",
         "#ifndef CHIPSET_ABI_CHECK_H_",
         "#define CHIPSET_ABI_CHECK_H_",
         "",
@@ -201,8 +201,8 @@ def function_list(table: Table) -> str:
     lines = [
         "// SPDX-License-Identifier: Apache-2.0",
         GENERATED,
-        "// Define CHIPSET_FUNCTION(name, required, group, since) and include this file; `since` is",
-        "// the minor version that appended the function.",
+        "// Define CHIPSET_FUNCTION(name, required, group, since) and include this; `since` is the",
+        "// minor version that appended the function.",
         "// clang-format off",
     ]
     for f in table.functions:
