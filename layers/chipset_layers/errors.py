@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from chipset.errors import ChipsetError
 
-class LayerError(RuntimeError):
+
+class LayerError(ChipsetError):
     """A fault the user can act on: the text names the fault, the value and the way out."""

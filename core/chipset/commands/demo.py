@@ -24,6 +24,7 @@ from chipset.commands.options import (
 from chipset.commands.report import Reporter, reporting
 
 DATA, TEXT = "alpaca-en", "wiki"
+HELD_OUT = 6  # examples whose loss is measured before and after
 QUESTION = "Give three tips for staying healthy."
 
 
@@ -33,8 +34,8 @@ def demo(
         Path | None,
         typer.Option("--output", help="Keep the results here, not in a temporary place."),
     ] = None,
-    steps: Annotated[int, typer.Option("--steps", help="Fine-tuning steps.")] = 24,
-    eval_tokens: Annotated[int, typer.Option("--eval-tokens", help="Tokens scored.")] = 4096,
+    steps: Annotated[int, typer.Option("--steps", help="Fine-tuning steps.")] = 16,
+    eval_tokens: Annotated[int, typer.Option("--eval-tokens", help="Tokens scored.")] = 2048,
     json: Json = False,
 ) -> None:
     """Fetch a real model, fine-tune it, compress it to int8, and let it answer."""
@@ -85,8 +86,9 @@ class Demo:
             output=self.output / "sft",
             device=self.chip.torch,
             steps=steps,
-            max_length=384,
+            max_length=256,
             learning_rate=1e-4,
+            eval_examples=HELD_OUT,
         )
         with self.out.progress("loss") as bar:
             task = bar.add_task("fine-tuning", total=steps, loss="")
@@ -97,12 +99,14 @@ class Demo:
         if result.interrupted or result.model is None:
             raise KeyboardInterrupt
         self.tuned = result.model
-        losses = f"loss {result.first_loss:.3f} → {result.last_loss:.3f}"
+        losses = f"held-out loss {result.eval_loss_before:.3f} → {result.eval_loss_after:.3f}"
         speed = f"{result.tokens_per_second:.0f} tok/s"
         return {
             "result": f"{losses} in {steps} steps, {speed}",
             "first_loss": result.first_loss,
             "last_loss": result.last_loss,
+            "eval_loss_before": result.eval_loss_before,
+            "eval_loss_after": result.eval_loss_after,
         }
 
     def compress(self, eval_tokens: int) -> dict[str, Any]:

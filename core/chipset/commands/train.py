@@ -53,6 +53,9 @@ def sft(
     save_every: Annotated[
         int, typer.Option("--save-every", help="Steps between checkpoints; 0 for none.")
     ] = 0,
+    eval_examples: Annotated[
+        int, typer.Option("--eval-examples", help="Hold out so many; their loss before and after.")
+    ] = 0,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from the last checkpoint in --output.")
     ] = False,
@@ -83,6 +86,7 @@ def sft(
             packed=packing,
             seed=seed,
             save_every=save_every,
+            eval_examples=eval_examples,
             resume=resume,
         )
         with out.progress("loss", "speed") as bar:
@@ -103,6 +107,11 @@ def sft(
             kept = result.checkpoint or "no checkpoint was written"
             out.note(f"stopped after step {result.steps} of {steps}; {kept}; go on with --resume")
             raise typer.Exit(130)
+        if result.eval_loss_before is not None and result.eval_loss_after is not None:
+            out.note(
+                f"loss on {eval_examples} held-out examples "
+                f"{result.eval_loss_before:.4f} → {result.eval_loss_after:.4f}"
+            )
         if not json:
             out.note(
                 f"loss {result.first_loss:.3f} → {result.last_loss:.3f} in {result.steps} steps, "

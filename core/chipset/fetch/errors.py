@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from chipset.errors import ChipsetError
 
-class FetchError(RuntimeError):
+
+class FetchError(ChipsetError):
     """A download, a cache entry or a model folder is unusable; the text says how to go on."""

@@ -29,7 +29,12 @@ from chipset_layers.training.checkpoint import (
     save_checkpoint,
     save_model,
 )
-from chipset_layers.training.conversations import IGNORED, encode_all, read_conversations
+from chipset_layers.training.conversations import (
+    IGNORED,
+    Example,
+    encode_all,
+    read_conversations,
+)
 from chipset_layers.training.curve import draw_loss_curve
 from chipset_layers.training.not_finite import first_bad_gradient, first_bad_module
 
@@ -50,7 +55,9 @@ class SftConfig:
     """All settings of a fine-tuning.
 
     ``steps`` counts optimizer steps of ``batch_size`` rows of at most ``max_length`` tokens;
-    ``warmup`` is a fraction of them. ``save_every`` 0 writes no checkpoint.
+    ``warmup`` is a fraction of them. ``save_every`` 0 writes no checkpoint. The last
+    ``eval_examples`` of the data are not trained on; the loss on them is measured before and
+    after.
     """
 
     model: str
@@ -69,6 +76,7 @@ class SftConfig:
     packed: bool = True
     seed: int = 0
     save_every: int = 0
+    eval_examples: int = 0
     resume: bool = False
 
     def check(self) -> None:
@@ -104,7 +112,12 @@ class StepRecord:
 
 @dataclass(frozen=True)
 class SftResult:
-    """What a training left behind. ``first_loss`` and ``last_loss`` are means of up to 10 steps."""
+    """What a training left behind.
+
+    ``first_loss`` and ``last_loss`` are means of up to 10 steps, each of other rows;
+    ``eval_loss_before`` and ``eval_loss_after`` are of the same held-out examples (None: not
+    measured; before: also None after a continuation).
+    """
 
     model: str | None
     checkpoint: str | None
@@ -114,6 +127,8 @@ class SftResult:
     examples: int
     first_loss: float
     last_loss: float
+    eval_loss_before: float | None
+    eval_loss_after: float | None
     tokens: int
     seconds: float
     tokens_per_second: float
@@ -139,6 +154,7 @@ def train_sft(
     prepare_output(config.output)
     tokenizer = load_tokenizer(config.model)
     examples = encode_all(tokenizer, read_conversations(config.data), config.max_length)
+    examples, held_out = _split(examples, config.eval_examples)
     settings = config.settings(_digest([example.ids for example in examples]))
     batches = Batches(
         examples,
@@ -164,6 +180,7 @@ def train_sft(
         restore_random_state(config.device, state["random"])
         done = state["step"]
 
+    eval_before = _eval_loss(model, held_out, config, tokenizer) if done == 0 else None
     records = _kept_records(config.output / METRICS_FILE, done)
     started_at = len(records)
     with _stop_requests() as stop, (config.output / METRICS_FILE).open("a") as log:
@@ -179,6 +196,7 @@ def train_sft(
                 last = save_checkpoint(config.output, done, model, tokenizer, optimizer, settings)
 
         finished = done >= config.steps
+        eval_after = _eval_loss(model, held_out, config, tokenizer) if finished else None
         if finished:
             with whole_folder(config.output / FINAL_FOLDER) as folder:
                 save_model(model, tokenizer, folder)
@@ -195,6 +213,8 @@ def train_sft(
         examples=len(examples),
         first_loss=_mean(losses[: min(10, len(losses) // 2 or 1)]),
         last_loss=_mean(losses[-min(10, len(losses) // 2 or 1) :]),
+        eval_loss_before=eval_before,
+        eval_loss_after=eval_after,
         tokens=tokens,
         seconds=seconds,
         tokens_per_second=tokens / seconds if seconds else 0.0,
@@ -215,6 +235,33 @@ def sft_loss(model: Any, batch: Batch, device: torch.device) -> Tensor:
         logits.flatten(0, 1).float(), targets.flatten(), ignore_index=IGNORED, reduction="sum"
     )
     return total / batch.targets_count
+
+
+def _split(examples: list[Example], held_out: int) -> tuple[list[Example], list[Example]]:
+    if held_out >= len(examples):
+        raise LayerError(
+            f"{held_out} examples are to be held out and there are only {len(examples)}"
+        )
+    cut = len(examples) - held_out
+    return examples[:cut], examples[cut:]
+
+
+def _eval_loss(
+    model: Any, examples: list[Example], config: SftConfig, tokenizer: Any
+) -> float | None:
+    """Mean loss per label over ``examples``, each in a row of its own, without gradients."""
+    if not examples:
+        return None
+    rows = Batches(examples, 1, config.max_length, tokenizer.pad_token_id, 0, packed=False)
+    total, count = 0.0, 0
+    model.eval()
+    with torch.no_grad(), _autocast(config):
+        for number in range(len(examples)):
+            batch = rows.batch(number)
+            total += sft_loss(model, batch, config.device).item() * batch.targets_count
+            count += batch.targets_count
+    model.train()
+    return total / count
 
 
 def learning_rate(config: SftConfig, step: int) -> float:
