@@ -73,10 +73,10 @@ class DeviceAllocator {
   void collect_passed(bool wait);
   void free_cached(int index);
   void free_segment(Block* block);
-  void count(Stat (&stat)[3], const Block* block, std::int64_t by);
+  void add(Stat (&stat)[3], const Block* block, std::int64_t by);
+  void subtract(Stat (&stat)[3], const Block* block, std::int64_t by);
+  void note_active_peak();
   std::string map_locked(int index);
-  template <class F>
-  void each_stat(F&& f);
 
   std::mutex mutex_;
   bool cache_ = wants_cache();
@@ -88,6 +88,10 @@ class DeviceAllocator {
   std::vector<Block*> held_;  // used by other streams during a capture; kept until it is released
   std::map<char*, std::size_t> segments_;  // sizes by address
   MemoryStats stats_;
+  Stat waiting_count_[3];
+  Stat waiting_bytes_[3];
+  std::int64_t active_peak_[3] = {};
+  std::int64_t active_bytes_peak_[3] = {};
 };
 
 DeviceAllocator& allocator(int device) {
@@ -95,16 +99,29 @@ DeviceAllocator& allocator(int device) {
   return (*all)[static_cast<std::size_t>(device)];
 }
 
-inline void DeviceAllocator::count(Stat (&stat)[3], const Block* block, std::int64_t by) {
+inline void DeviceAllocator::add(Stat (&stat)[3], const Block* block, std::int64_t by) {
   for (int i : {0, block->pool->small ? 1 : 2}) {
     Stat& s = stat[i];
     s.current += by;
-    if (by > 0) {
-      s.allocated += by;
-      if (s.current > s.peak) s.peak = s.current;
-    } else {
-      s.freed -= by;
-    }
+    s.allocated += by;
+    if (s.current > s.peak) s.peak = s.current;
+  }
+}
+
+// `freed` is what `allocated` and `current` leave over; see stats().
+inline void DeviceAllocator::subtract(Stat (&stat)[3], const Block* block, std::int64_t by) {
+  stat[0].current -= by;
+  stat[block->pool->small ? 1 : 2].current -= by;
+}
+
+// What is active is what is allocated plus what waits, so that it needs a count of its own only
+// while something waits.
+void DeviceAllocator::note_active_peak() {
+  for (int i = 0; i < 3; ++i) {
+    active_peak_[i] =
+        std::max(active_peak_[i], stats_.allocation[i].current + waiting_count_[i].current);
+    active_bytes_peak_[i] = std::max(active_bytes_peak_[i],
+                                     stats_.allocated_bytes[i].current + waiting_bytes_[i].current);
   }
 }
 
@@ -121,12 +138,11 @@ Block* DeviceAllocator::allocate(int index, std::size_t bytes, chipset_stream st
     block = find(index, pool, size, bytes, stream);
   block->state = BlockState::used;
   block->requested = bytes;
-  const auto signed_size = static_cast<std::int64_t>(block->size);
-  count(stats_.allocation, block, 1);
-  count(stats_.active, block, 1);
-  count(stats_.allocated_bytes, block, signed_size);
-  count(stats_.active_bytes, block, signed_size);
-  count(stats_.requested_bytes, block, static_cast<std::int64_t>(bytes));
+  add(stats_.allocation, block, 1);
+  add(stats_.allocated_bytes, block, static_cast<std::int64_t>(block->size));
+  add(stats_.requested_bytes, block, static_cast<std::int64_t>(bytes));
+  if (waiting_count_[0].current != 0) [[unlikely]]
+    note_active_peak();
   return block;
 }
 
@@ -194,8 +210,8 @@ Block* DeviceAllocator::new_segment(int index, Pool& pool, std::size_t size,
   segment_add(block->pointer, segment, index);
   segments_[block->pointer] = segment;
   ++stats_.num_device_alloc;
-  count(stats_.segment, block, 1);
-  count(stats_.reserved_bytes, block, static_cast<std::int64_t>(segment));
+  add(stats_.segment, block, 1);
+  add(stats_.reserved_bytes, block, static_cast<std::int64_t>(segment));
   return block;
 }
 
@@ -221,14 +237,16 @@ void DeviceAllocator::deallocate(Block* block) {
   std::lock_guard lock(mutex_);
   if (block->state != BlockState::used)
     throw Error(CHIPSET_STATUS_INVALID, "deallocate: the block was freed before (MEM-002)");
-  count(stats_.allocation, block, -1);
-  count(stats_.allocated_bytes, block, -static_cast<std::int64_t>(block->size));
-  count(stats_.requested_bytes, block, -static_cast<std::int64_t>(block->requested));
+  subtract(stats_.allocation, block, 1);
+  subtract(stats_.allocated_bytes, block, static_cast<std::int64_t>(block->size));
+  subtract(stats_.requested_bytes, block, static_cast<std::int64_t>(block->requested));
   if (block->uses.empty() && cache_) [[likely]] {
     give_back(block);
     return;
   }
   block->state = BlockState::waiting;
+  add(waiting_count_, block, 1);
+  add(waiting_bytes_, block, static_cast<std::int64_t>(block->size));
   if (block->pool->is_private) {
     // Events recorded inside a capture tell nothing about when a replay has passed.
     held_.push_back(block);
@@ -242,8 +260,10 @@ void DeviceAllocator::deallocate(Block* block) {
 
 // The block's memory may be used again from here on.
 void DeviceAllocator::give_back(Block* block) {
-  count(stats_.active, block, -1);
-  count(stats_.active_bytes, block, -static_cast<std::int64_t>(block->size));
+  if (block->state == BlockState::waiting) {
+    subtract(waiting_count_, block, 1);
+    subtract(waiting_bytes_, block, static_cast<std::int64_t>(block->size));
+  }
   if (!cache_) {
     free_segment(block);
   } else if (block->pool->can_park(block->size)) {
@@ -278,8 +298,8 @@ void DeviceAllocator::free_segment(Block* block) {
   const Device& d = device(block->device);
   check(d.api->mem_free(d.local, block->pointer), "mem_free");
   ++stats_.num_device_free;
-  count(stats_.segment, block, -1);
-  count(stats_.reserved_bytes, block, -static_cast<std::int64_t>(block->size));
+  subtract(stats_.segment, block, 1);
+  subtract(stats_.reserved_bytes, block, static_cast<std::int64_t>(block->size));
   segment_remove(block->pointer);
   segments_.erase(block->pointer);
   index_remove(block);
@@ -362,6 +382,21 @@ void DeviceAllocator::release_private(std::uint64_t id) {
   private_.erase(found);
 }
 
+void derive_active(Stat& active, const Stat& allocated, const Stat& waiting, std::int64_t peak) {
+  active.current = allocated.current + waiting.current;
+  active.allocated = allocated.allocated;
+  active.peak = std::max({peak, allocated.peak, active.current});
+}
+
+template <class F>
+void each_stat(MemoryStats& stats, F&& f) {
+  for (auto* family : {&stats.allocation, &stats.segment, &stats.active, &stats.inactive_split,
+                       &stats.allocated_bytes, &stats.reserved_bytes, &stats.active_bytes,
+                       &stats.inactive_split_bytes, &stats.requested_bytes}) {
+    for (Stat& s : *family) f(s);
+  }
+}
+
 MemoryStats DeviceAllocator::stats() {
   std::lock_guard lock(mutex_);
   // Free parts of used segments are counted when asked for, so that the fast path need not; their
@@ -383,27 +418,25 @@ MemoryStats DeviceAllocator::stats() {
   for (int i = 0; i < 3; ++i) {
     for (Stat* s : {&stats_.inactive_split[i], &stats_.inactive_split_bytes[i]})
       s->peak = std::max(s->peak, s->current);
+    derive_active(stats_.active[i], stats_.allocation[i], waiting_count_[i], active_peak_[i]);
+    derive_active(stats_.active_bytes[i], stats_.allocated_bytes[i], waiting_bytes_[i],
+                  active_bytes_peak_[i]);
   }
-  return stats_;
-}
-
-template <class F>
-void DeviceAllocator::each_stat(F&& f) {
-  for (auto* family : {&stats_.allocation, &stats_.segment, &stats_.active, &stats_.inactive_split,
-                       &stats_.allocated_bytes, &stats_.reserved_bytes, &stats_.active_bytes,
-                       &stats_.inactive_split_bytes, &stats_.requested_bytes}) {
-    for (Stat& s : *family) f(s);
-  }
+  MemoryStats out = stats_;
+  each_stat(out, [](Stat& s) { s.freed = s.allocated - s.current; });
+  return out;
 }
 
 void DeviceAllocator::reset_peak() {
   std::lock_guard lock(mutex_);
-  each_stat([](Stat& s) { s.peak = s.current; });
+  each_stat(stats_, [](Stat& s) { s.peak = s.current; });
+  std::fill(std::begin(active_peak_), std::end(active_peak_), 0);
+  std::fill(std::begin(active_bytes_peak_), std::end(active_bytes_peak_), 0);
 }
 
 void DeviceAllocator::reset_accumulated() {
   std::lock_guard lock(mutex_);
-  each_stat([](Stat& s) { s.allocated = s.freed = 0; });
+  each_stat(stats_, [](Stat& s) { s.allocated = s.current; });
   stats_.num_alloc_retries = stats_.num_ooms = stats_.num_sync_all_streams = 0;
   stats_.num_device_alloc = stats_.num_device_free = 0;
 }
@@ -426,8 +459,7 @@ std::string DeviceAllocator::map_locked(int index) {
   out << "  allocated  " << size_text(stats_.allocated_bytes[0].current) << " in "
       << stats_.allocation[0].current << " blocks (peak "
       << size_text(stats_.allocated_bytes[0].peak) << ")\n"
-      << "  waiting    "
-      << size_text(stats_.active_bytes[0].current - stats_.allocated_bytes[0].current)
+      << "  waiting    " << size_text(waiting_bytes_[0].current)
       << " freed, but a stream has still to pass\n"
       << "  reserved   " << size_text(stats_.reserved_bytes[0].current) << " in "
       << stats_.segment[0].current << " segments\n"
