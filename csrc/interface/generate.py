@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import python_view
 import table as tables
-from header import abi_check, function_list, header
+from header import abi_check, function_list, header, pointer_fields
 from markdown import page
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,6 +31,7 @@ OUTPUTS: dict[str, Callable[[tables.Table], str]] = {
     "csrc/include/chipset/chipset.h": header,
     "csrc/include/chipset/abi_check.h": abi_check,
     "csrc/include/chipset/functions.inc": function_list,
+    "csrc/include/chipset/pointers.inc": pointer_fields,
     "docs/interfaces.md": page,
     "core/chipset/_interface.py": python_view.module,
 }

@@ -209,3 +209,22 @@ def function_list(table: Table) -> str:
         lines.append(f'CHIPSET_FUNCTION({f.name}, {int(f.required)}, "{f.group}", {f.since})')
     lines += ["#undef CHIPSET_FUNCTION", ""]
     return "\n".join(lines)
+
+
+def pointer_fields(table: Table) -> str:
+    """The text of pointers.inc: the pointers inside argument structs, for code that walks them."""
+    lines = [
+        "// SPDX-License-Identifier: Apache-2.0",
+        GENERATED,
+        "// Define CHIPSET_TENSORS(struct, field, count) for pointers to a tensor (`count` of",
+        "// them side by side) and CHIPSET_ADDRESS(struct, field) for plain device addresses.",
+        "// clang-format off",
+    ]
+    for s in table.structs:
+        for f in s.fields if s.name.endswith("_args") else []:
+            if f.type == "const chipset_tensor*":
+                lines.append(f"CHIPSET_TENSORS({s.name}, {f.name}, {f.length or 1})")
+            elif f.type in ("const void*", "void*"):
+                lines.append(f"CHIPSET_ADDRESS({s.name}, {f.name})")
+    lines += ["#undef CHIPSET_TENSORS", "#undef CHIPSET_ADDRESS", ""]
+    return "\n".join(lines)

@@ -96,6 +96,15 @@ extern "C" {
 // EVT-001  An event that was never recorded counts as passed. Recording again replaces the point.
 // An event may be destroyed at once; work that waits for it is unaffected. Destroying a stream
 // leaves its events valid.
+// SHP-003  Shapes, dtypes and options of one call agree with each other as the function's comment
+// says; otherwise INVALID.
+// MEM-004  Every byte that a call touches through one pointer lies inside one live allocation of
+// the stream's device; the caller sees to that.
+// HND-001  A handle is used only between the call that makes it and the call that ends it, and only
+// with its own device; the caller sees to that.
+// ORD-001  Two pieces of enqueued work that touch the same byte, one of them writing, are ordered
+// by being in one stream, through stream_wait, or by a synchronisation of the host between them;
+// the caller sees to that.
 // COL-001  Every rank of a communicator makes the same collective calls in the same order with
 // matching arguments. Buffers are contiguous; send and receive may be the same buffer where the
 // element counts agree, or where NCCL allows it (all_gather: send is the rank's part of receive).
