@@ -80,7 +80,7 @@ def blocks(path: Path) -> list[tuple[str, str]]:
 
 
 def test_write_a_plugin_runs_as_it_stands(tmp_path: Path) -> None:
-    """Runs each block of the page in a copy of what it uses, installing into a folder of its own."""
+    """Runs each block of the page, in order, in a folder of its own."""
     for folder in ("examples", "csrc/include"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     site, scripts = tmp_path / "site", tmp_path / "bin"
