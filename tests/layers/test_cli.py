@@ -160,6 +160,14 @@ def test_help_and_devices_import_no_torch(arguments):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("name", ["generate.py", "finetune.py"])
+def test_examples_run(name, tiny_model):
+    command = [sys.executable, str(ROOT / "examples" / name), "torch:cpu", str(tiny_model)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment())
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) >= 6
+
+
 def environment(**debug):
     """This process's, with the source roots; ``DEBUG`` becomes ``CHIPSET_DEBUG``."""
     roots = [str(ROOT / name) for name in ("core", "layers", "plugins/cpu")]

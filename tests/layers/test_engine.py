@@ -10,6 +10,7 @@ from chipset_layers.inference import model_runner
 from chipset_layers.inference.block_manager import BlockManager
 from chipset_layers.inference.engine import Engine, EngineConfig, stream_text
 from chipset_layers.inference.fuse import fuse
+from chipset_layers.inference.merge import merge_projections
 from chipset_layers.inference.sampling import sample
 from chipset_layers.inference.sequence import SamplingParams, Sequence
 from chipset_layers.models import load_model
@@ -170,7 +171,12 @@ def test_streamed_text_never_shows_half_a_character(tokenizer):
 def test_fusing_is_exact_and_stays_with_the_instance(tiny_model):
     plain = load_model(str(tiny_model), HOST, torch.bfloat16)
     fused = load_model(str(tiny_model), HOST, torch.bfloat16)
-    assert fuse(fused).to_dict() == {"rms_norm": 7, "swiglu": 3, "rotary": 3}
+    assert fuse(fused).to_dict() == {
+        "rms_norm": 7,
+        "swiglu": 3,
+        "rotary": 3,
+        "projections": 0,
+    }
     ids = torch.arange(24)[None]
     with torch.no_grad():
         assert torch.equal(plain(ids).logits, fused(ids).logits)
@@ -191,3 +197,16 @@ def test_what_is_not_equivalent_is_left_alone():
     )
     counts = fuse(Gemma3ForCausalLM(config).eval())
     assert counts.rms_norm == 0 and counts.swiglu == 0  # 1 + weight; gelu
+
+
+def test_merged_projections_give_the_same_and_notice_misuse(tiny_model):
+    plain = load_model(str(tiny_model), HOST, torch.float32)
+    merged = load_model(str(tiny_model), HOST, torch.float32)
+    assert merge_projections(merged) == 6  # q, k, v and gate, up in each of three layers
+    ids = torch.arange(24)[None]
+    with torch.no_grad():
+        assert torch.allclose(plain(ids).logits, merged(ids).logits, rtol=1e-5, atol=1e-5)
+    attention = merged.model.layers[0].self_attn
+    attention.q_proj(torch.randn(1, 2, 64))
+    with pytest.raises(LayerError, match="out of order"):
+        attention.v_proj(torch.randn(1, 2, 64))

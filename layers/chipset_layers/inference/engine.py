@@ -13,6 +13,7 @@ from chipset_layers.errors import LayerError
 from chipset_layers.inference.attention import register_attention
 from chipset_layers.inference.block_manager import BlockManager
 from chipset_layers.inference.fuse import FuseCounts, fuse
+from chipset_layers.inference.merge import merge_projections
 from chipset_layers.inference.model_runner import ModelRunner
 from chipset_layers.inference.scheduler import Scheduler
 from chipset_layers.inference.sequence import SamplingParams, Sequence
@@ -67,7 +68,10 @@ class Engine:
         self.model = load_model(config.model, config.device, config.dtype, register_attention())
         limit = getattr(self.model.config, "max_position_embeddings", None) or config.cache_tokens
         self.max_length = min(limit, config.cache_tokens)
-        self.fused = fuse(self.model) if config.fused else FuseCounts()
+        self.fused = FuseCounts()
+        if config.fused:
+            self.fused = fuse(self.model)
+            self.fused.projections = merge_projections(self.model)
         num_blocks = -(-config.cache_tokens // config.block_size)
         self.blocks = BlockManager(num_blocks, config.block_size)
         self.scheduler = Scheduler(self.blocks, config.max_sequences, config.max_step_tokens)

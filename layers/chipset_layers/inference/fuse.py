@@ -28,6 +28,7 @@ class FuseCounts:
     rms_norm: int = 0
     swiglu: int = 0
     rotary: int = 0
+    projections: int = 0
 
     def to_dict(self) -> dict[str, int]:
         return asdict(self)
