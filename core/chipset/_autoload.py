@@ -14,7 +14,7 @@ import warnings
 def autoload() -> None:
     """Registers the device named by CHIPSET_DEVICE with torch. Never raises."""
     name = os.environ.get("CHIPSET_DEVICE")
-    if not name:
+    if not name or name.startswith("torch:"):  # torch knows its own devices
         return
     try:
         import chipset
