@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // The boxed fallback: an operator that no chip kernel serves runs on the host, counted.
+//
+// Where the host may dereference device memory (UNIFIED) the chip's tensors are shown to the host's
+// kernel in place; elsewhere they are copied to host memory and back.
 #include "fallback.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/CPUFallback.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <mutex>
 #include <set>
 #include <string_view>
 
+#include "fallback_arguments.h"
 #include "waist.h"
 
 namespace chipset::bridge {
@@ -22,7 +27,8 @@ FallbackMode mode_of_environment() {
   if (mode.empty() || mode == "allow") return FallbackMode::kAllow;
   if (mode == "warn") return FallbackMode::kWarn;
   if (mode == "error") return FallbackMode::kError;
-  TORCH_WARN("CHIPSET_FALLBACK=", mode, " is none of allow, warn, error; 'allow' is used");
+  TORCH_WARN("CHIPSET_FALLBACK=", std::string(mode),
+             " is none of allow, warn, error; 'allow' is used");
   return FallbackMode::kAllow;
 }
 
@@ -77,39 +83,41 @@ void count_fallback(const std::string& name, size_t bytes, const std::string& de
 
 namespace {
 
-struct Summary {
-  size_t bytes = 0;
-  std::string detail;
-  void add(const at::Tensor& tensor) {
-    if (!tensor.defined()) return;
-    if (!detail.empty()) detail += ", ";
-    detail += c10::str(tensor.scalar_type(), tensor.sizes());
-    if (tensor.device().type() == c10::DeviceType::PrivateUse1) bytes += tensor.nbytes();
-  }
-};
+std::string full_name(const c10::FunctionSchema& schema) {
+  const auto& overload = schema.overload_name();
+  return overload.empty() ? schema.name() : schema.name() + "." + overload;
+}
 
-Summary summarise(c10::ArrayRef<c10::IValue> values) {
-  Summary out;
-  for (const c10::IValue& value : values) {
-    if (value.isTensor()) {
-      out.add(value.toTensor());
-    } else if (value.isTensorList()) {
-      for (const at::Tensor& tensor : value.toTensorList()) out.add(tensor);
+// Marks the time of one fallback in the trace of CHIPSET_TRACE.
+class TraceSpan {
+ public:
+  explicit TraceSpan(const std::string& name)
+      : name_(name), start_(runtime::tracing() ? runtime::trace_now() : -1) {}
+  ~TraceSpan() {
+    if (start_ >= 0) {
+      runtime::trace_span("fallback", name_.c_str(), start_, runtime::trace_now(), "{}");
     }
   }
-  return out;
-}
+
+ private:
+  const std::string& name_;
+  double start_;
+};
 
 }  // namespace
 
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const auto& schema = op.schema();
-  const auto inputs = torch::jit::last(*stack, schema.arguments().size());
-  const Summary summary = summarise(inputs);
-  const auto& overload = schema.overload_name();
-  count_fallback(overload.empty() ? schema.name() : schema.name() + "." + overload, summary.bytes,
-                 summary.detail);
-  at::native::cpu_fallback(op, stack);
+  const c10::FunctionSchema& schema = op.schema();
+  const std::string name = full_name(schema);
+  const Inputs inputs = look_at_inputs(name, torch::jit::last(*stack, schema.arguments().size()));
+  count_fallback(name, inputs.bytes, inputs.detail);
+  const TraceSpan span(name);
+  substitute_generators(schema, *stack, inputs.device);
+  if (unified(inputs.device)) {
+    run_in_place(op, *stack, inputs.device);
+  } else {
+    at::native::cpu_fallback(op, stack);
+  }
 }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
