@@ -81,6 +81,23 @@ def test_train_then_compress_then_generate(run, tiny_model, instructions, tmp_pa
                  "--max-new-tokens", 3, "--json"))  # fmt: skip
 
 
+def test_bench_shows_both_sides(run, tiny_model):
+    found = document(
+        run("bench", "step", *DEVICE, "--model", tiny_model, "--tokens", 32, "--rounds", 2,
+            "--dtype", "f32", "--json")
+    )  # fmt: skip
+    host, device = found["sides"]["host"], found["sides"]["device"]
+    assert host["first_loss"] == device["first_loss"] and len(device["seconds"]) == 2
+    assert found["ratio"] > 0
+    found = document(
+        run("bench", "decode", *DEVICE, "--model", tiny_model, "--max-new-tokens", 8, "--rounds", 1,
+            "--dtype", "f32", "--json")
+    )  # fmt: skip
+    assert set(found["sides"]) == {"transformers", "engine", "engine int8"}
+    assert found["sides"]["engine"]["equal_tokens"] == 8
+    assert found["sides"]["transformers"]["ratio"] == 1
+
+
 def test_lists_need_no_device(run):
     rows = document(run("data", "list", "--json"))
     assert all(row["licence"] and row["origin"] for row in rows)

@@ -26,7 +26,9 @@ def measure_step(
         Per side the seconds of each step, their median and the tokens per second; the losses of
         the first step (which must agree); ``ratio``, device over host (less is faster).
     """
-    batch = _full_row(tokens)
+    from transformers import AutoConfig
+
+    batch = _full_row(tokens, AutoConfig.from_pretrained(model).get_text_config().vocab_size)
     sides = {
         "host": _Side(model, HOST, precision, batch),
         "device": _Side(model, device, precision, batch),
@@ -79,9 +81,9 @@ class _Side:
         return time.perf_counter() - started
 
 
-def _full_row(tokens: int) -> Batch:
+def _full_row(tokens: int, vocabulary: int) -> Batch:
     """One row without padding, a label at every place."""
     generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(100, 10_000, (1, tokens), generator=generator)
+    ids = torch.randint(0, vocabulary, (1, tokens), generator=generator)
     places = torch.arange(tokens - 1)[None]
     return Batch(ids, torch.arange(tokens)[None], places, ids[:, 1:], tokens, tokens - 1)
