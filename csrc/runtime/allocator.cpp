@@ -21,11 +21,8 @@ namespace chipset::runtime {
 namespace {
 
 bool wants_cache() {
-  const auto is = [](const char* name, const char* value) {
-    const char* text = std::getenv(name);
-    return text != nullptr && std::strcmp(text, value) == 0;
-  };
-  return !is("CHIPSET_CACHING", "0") && !is("CHIPSET_CHECK", "1");
+  const char* text = std::getenv("CHIPSET_CACHING");
+  return !(text != nullptr && std::strcmp(text, "0") == 0) && !is_set("CHIPSET_CHECK");
 }
 
 std::size_t round_up(std::size_t value, std::size_t step) {

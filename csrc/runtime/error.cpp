@@ -90,6 +90,13 @@ const char* status_name(chipset_status status) {
   return known ? kNames[status] : "an unknown status";
 }
 
+bool has_error() { return !last_error.text.empty(); }
+
+bool is_set(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text != nullptr && std::strcmp(text, "1") == 0;
+}
+
 std::string take_error() {
   std::string text = std::move(last_error.text);
   last_error.text.clear();

@@ -1,17 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 // Wraps a plugin's table. Each plugin slot has thunks of its own, since C functions carry no
-// context; every thunk ends in intercept(), which reads as the story of a call.
+// context; every thunk ends in intercept(), which reads as the story of a call. Functions that
+// nobody watches and that need no composing stay the plugin's own: they cost nothing.
 #include "interpose.h"
 
+#include <cstdio>
+#include <exception>
 #include <utility>
+
+#include "composed.h"
+#include "watched.h"
 
 namespace chipset::runtime {
 namespace {
 
+// Composed functions call others of the same table; a recording holds only the outermost.
+thread_local int depth = 0;
+struct Nesting {
+  Nesting() { ++depth; }
+  ~Nesting() { --depth; }
+};
+
+template <Fn F, class... A>
+concept Composable = requires(Plugin& plugin, A... args) { composed(Tag<F>(), plugin, args...); };
+
+// The plugin's function, or the composition in its place.
 template <Fn F, class... A>
 chipset_status call(Plugin& plugin, chipset_status (*function)(A...), A... args) {
   if constexpr (F == Fn::stream_destroy) forget_stream(args...);
-  const chipset_status status = function(args...);
+  chipset_status status = CHIPSET_STATUS_UNSUPPORTED;
+  if (function != nullptr) status = function(args...);
   if constexpr (F == Fn::stream_create) {
     if (status == CHIPSET_STATUS_OK) {
       [&](std::int32_t device, std::int32_t, chipset_stream* stream) {
@@ -19,13 +37,80 @@ chipset_status call(Plugin& plugin, chipset_status (*function)(A...), A... args)
       }(args...);
     }
   }
+  if constexpr (Composable<F, A...>) {
+    if (status != CHIPSET_STATUS_UNSUPPORTED) return status;
+    const Nesting inner;
+    status = composed(Tag<F>(), plugin, args...);
+    if (status == CHIPSET_STATUS_OK) count_composed(plugin, F);
+  }
+  return status;
+}
+
+// The same, but what a C function must not do becomes a status.
+template <Fn F, class... A>
+chipset_status guarded(Plugin& plugin, chipset_status (*function)(A...), A... args) {
+  try {
+    return call<F>(plugin, function, args...);
+  } catch (const std::exception& error) {
+    return set_error(plugin.spec.name, CHIPSET_STATUS_INTERNAL,
+                     std::string("check: ERR-001: ") + function_name(F) +
+                         " threw an exception: " + error.what());
+  } catch (...) {
+    return set_error(plugin.spec.name, CHIPSET_STATUS_INTERNAL,
+                     std::string("check: ERR-001: ") + function_name(F) + " threw an exception");
+  }
+}
+
+// Faults of the plugin's answer itself are reported, since the caller is not to blame.
+void check_answer(const Plugin& plugin, Fn function, chipset_status status) {
+  const bool known = status >= CHIPSET_STATUS_OK && status <= CHIPSET_STATUS_OUT_OF_RANGE;
+  if (!known)
+    std::fprintf(stderr, "chipset: check: %s: ERR-001: %s answered %d, which is no status\n",
+                 plugin.spec.name.c_str(), function_name(function), status);
+  if (status == CHIPSET_STATUS_NOT_READY && function != Fn::event_query)
+    std::fprintf(stderr, "chipset: check: %s: ERR-001: %s answered NOT_READY\n",
+                 plugin.spec.name.c_str(), function_name(function));
+  const bool needs_text = status != CHIPSET_STATUS_OK && status != CHIPSET_STATUS_NOT_READY;
+  if (needs_text && !has_error())
+    std::fprintf(stderr, "chipset: check: %s: ERR-001: %s answered %s without a text\n",
+                 plugin.spec.name.c_str(), function_name(function), status_name(status));
+}
+
+template <Fn F, class... A>
+chipset_status watched(Plugin& plugin, chipset_status (*function)(A...), A... args) {
+  Checker* checker = plugin.checker.get();
+  if (checker != nullptr) {
+    const std::string fault = call_fault<F>(*checker, args...);
+    if (!fault.empty())
+      return set_error(plugin.spec.name, CHIPSET_STATUS_INVALID, "check: " + fault);
+    note_end<F>(*checker, args...);
+    take_error();
+  }
+  const double start = watch().trace ? trace_now() : 0;
+  const chipset_status status = checker != nullptr ? guarded<F>(plugin, function, args...)
+                                                   : call<F>(plugin, function, args...);
+  if (checker != nullptr) {
+    check_answer(plugin, F, status);
+    if (status == CHIPSET_STATUS_OK) note_call<F>(*checker, args...);
+  }
+  if (watch().trace)
+    trace_call(plugin, F, start, trace_now(), stream_of(args...), operands_of<F>(args...),
+               flops(Tag<F>(), args...), status);
+  if (watch().record && depth == 0) record_call<F>(plugin, status, args...);
   return status;
 }
 
 template <Fn F, class... A>
 chipset_status intercept(int slot, chipset_status (*chipset_api::*member)(A...), A... args) {
   Plugin& plugin = plugin_at(slot);
+  if (watch().any()) [[unlikely]]
+    return watched<F>(plugin, plugin.base.*member, args...);
   return call<F>(plugin, plugin.base.*member, args...);
+}
+
+template <Fn F, class... A>
+constexpr bool is_composable(chipset_status (*chipset_api::*)(A...)) {
+  return Composable<F, A...>;
 }
 
 template <int Slot>
@@ -41,6 +126,11 @@ struct Thunks {
     plugin.table = plugin.base;
     plugin.table.stream_create = Thunks::stream_create;
     plugin.table.stream_destroy = Thunks::stream_destroy;
+#define CHIPSET_FUNCTION(name, required, group, since) \
+  if (is_composable<Fn::name>(&chipset_api::name) ||   \
+      (watch().any() && plugin.base.name != nullptr))  \
+    plugin.table.name = Thunks::name;
+#include "chipset/functions.inc"
   }
 };
 
@@ -49,8 +139,19 @@ void install(Plugin& plugin, std::integer_sequence<int, Slots...>) {
   ((plugin.slot == Slots ? Thunks<Slots>::install(plugin) : void()), ...);
 }
 
+// CHIPSET_COMPOSE=1 hides the optional functions that can be composed, to try the compositions.
+void hide_composable(chipset_api& api) {
+#define CHIPSET_FUNCTION(name, required, group, since) \
+  if (is_composable<Fn::name>(&chipset_api::name)) api.name = nullptr;
+#include "chipset/functions.inc"
+}
+
 }  // namespace
 
-void wrap(Plugin& plugin) { install(plugin, std::make_integer_sequence<int, kMaxPlugins>()); }
+void wrap(Plugin& plugin) {
+  if (is_set("CHIPSET_COMPOSE")) hide_composable(plugin.base);
+  if (watch().check) plugin.checker = std::make_shared<Checker>(plugin);
+  install(plugin, std::make_integer_sequence<int, kMaxPlugins>());
+}
 
 }  // namespace chipset::runtime

@@ -26,6 +26,8 @@ enum class Fn : int {
 constexpr int kFunctionCount = static_cast<int>(Fn::kCount);
 const char* function_name(Fn function);
 
+class Checker;
+
 struct Plugin {
   int slot = 0;
   PluginSpec spec;
@@ -35,6 +37,7 @@ struct Plugin {
   chipset_api table{};               // what devices show: base, wrapped where needed
   int first_device = 0;              // global index of local device 0
   int device_count = 0;
+  std::shared_ptr<Checker> checker;  // with CHIPSET_CHECK=1
 };
 
 // Plugin in a slot; it must have been launched.
@@ -44,6 +47,10 @@ Plugin& plugin_at(int slot);
 chipset_host make_host(int slot, const PluginSpec* spec);
 // Sets the calling thread's error text on behalf of the core.
 chipset_status set_error(const std::string& plugin, chipset_status status, const std::string& text);
+
+bool has_error();
+// True if the environment variable is "1".
+bool is_set(const char* variable);
 
 // ---- loader (loader.cpp) --------------------------------------------------------------------
 // Loads the library in this process and checks its table; throws Error with the reason.
@@ -64,6 +71,8 @@ void forget_stream(chipset_stream stream);
 int find_device_of(chipset_stream stream);
 
 // ---- process state --------------------------------------------------------------------------
+// Counts a call of an optional function that the core composed.
+void count_composed(const Plugin& plugin, Fn function);
 // True once the process exits or in a forked child: plugins must not be called any more.
 bool retired();
 void throw_if_forked();
