@@ -47,7 +47,9 @@ def toy(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Callable[
 def with_toy(toy: Callable[..., Path], run_python: Callable[..., object]) -> Callable[..., str]:
     """Runs a program with the toy launched (``rt``, ``stream``, ``dev``); returns its output."""
 
-    def run(program: str, env: dict[str, str] | None = None, status: int = 0, **options: str) -> str:
+    def run(
+        program: str, env: dict[str, str] | None = None, status: int = 0, **options: str
+    ) -> str:
         prelude = PRELUDE.format(library=str(toy()), options=options)
         done = run_python(prelude + program, env=env)
         assert done.returncode == status, done.stderr
