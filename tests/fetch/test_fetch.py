@@ -186,3 +186,16 @@ def test_the_real_data_sets(tmp_path, monkeypatch):
         file, made = datasets.fetch_data(name)
         assert made and cache.file_sha256(file) == DATA[name].sha256
     assert datasets.fetch_data("alpaca-en")[1] is False
+
+
+@pytest.mark.slow
+@pytest.mark.network
+def test_the_real_model(tmp_path, monkeypatch):
+    monkeypatch.setenv("CHIPSET_CACHE", str(tmp_path))
+    folder, made = models.fetch_model("smollm2-135m")
+    assert made and models.fetch_model("smollm2-135m") == (folder, False)
+    assert models.resolve_model("smollm2-135m") == str(folder)
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    assert settings["tokenizer_class"] == "PreTrainedTokenizerFast"
+    assert json.loads((folder / "config.json").read_text())["tie_word_embeddings"]
+    assert nothing_half_done(tmp_path)
