@@ -514,6 +514,11 @@ void deallocate_block(void* handle) {
   allocator(block->device).deallocate(block);
 }
 
+Extent extent_of(const void* handle) {
+  const auto* block = static_cast<const Block*>(handle);
+  return {block->pointer, block->size, block->device};
+}
+
 void* allocate(int device, std::size_t bytes, chipset_stream stream) {
   return allocate_block(device, bytes, stream).pointer;
 }

@@ -107,6 +107,13 @@ struct Allocation {
 };
 CHIPSET_RUNTIME_API Allocation allocate_block(int device, std::size_t bytes, chipset_stream stream);
 CHIPSET_RUNTIME_API void deallocate_block(void* handle);
+// What a handle stands for, for those who account memory. Bytes after rounding.
+struct Extent {
+  void* pointer;
+  std::size_t bytes;
+  int device;
+};
+CHIPSET_RUNTIME_API Extent extent_of(const void* handle);
 // Work of another stream uses the block: it is not given again before that stream has passed the
 // point at which it is deallocated.
 CHIPSET_RUNTIME_API void record_stream(void* pointer, chipset_stream stream);
