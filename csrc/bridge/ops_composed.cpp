@@ -157,7 +157,7 @@ Tensor& xlog1py_out(const Tensor& self, const Tensor& other, Tensor& out) {
 Tensor angle(const Tensor& self) {
   const Tensor x = at::isIntegralType(self.scalar_type(), true) ? self.to(at::kFloat) : self;
   if (x.is_complex()) return host<at::_ops::angle>(self);
-  const Tensor negative = at::where(at::lt(x, 0), number(M_PI), number(0)).to(x.scalar_type());
+  const Tensor negative = at::mul(at::lt(x, 0).to(x.scalar_type()), M_PI);
   return at::where(at::isnan(x), x, negative);
 }
 Tensor& angle_out(const Tensor& self, Tensor& out) { return store(angle(self), out); }

@@ -282,11 +282,11 @@ Tensor linear(const Tensor& input, const Tensor& weight, const std::optional<Ten
   at::DimVector sizes(input.sizes());
   sizes.back() = weight.size(0);
   Tensor out = empty(sizes, type, input.device().index());
+  if (out.numel() == 0) return out;
   chipset_tensor a;
   chipset_tensor d;
   const Tensor x = as_matrix(input, &a) ? input : input.contiguous();
   if (accepts(Accepts::kFloat, type) && as_matrix(x, &a) && as_matrix(out, &d)) {
-    if (out.numel() == 0) return out;
     const chipset_tensor b = transposed(view(weight));
     chipset_tensor row;
     if (biased) row = view(*bias);

@@ -175,7 +175,7 @@ Tensor& where_out(const Tensor& condition, const Tensor& self, const Tensor& oth
 bool fill_where(const Tensor& self, const Tensor& mask, Operand value, const Tensor* tensor) {
   const auto type = self.scalar_type();
   if (!accepts(Accepts::kAny, type)) return false;
-  if (at::has_internal_overlap(self) != at::MemOverlap::No) return false;
+  if (at::has_internal_overlap(self) == at::MemOverlap::Yes) return false;
   TORCH_CHECK(mask.scalar_type() == at::kBool,
               "masked_fill_ only supports boolean masks, but got mask with dtype ",
               mask.scalar_type());
