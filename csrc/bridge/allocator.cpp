@@ -11,8 +11,21 @@
 namespace chipset::bridge {
 namespace {
 
+// Tells torch's profiler; only while it asks for memory events, since the statistics cost.
+void report_to_profiler(const void* handle, bool allocated) {
+  const runtime::Extent extent = runtime::extent_of(handle);
+  const runtime::MemoryStats stats = runtime::memory_stats(extent.device);
+  const auto bytes = static_cast<int64_t>(extent.bytes);
+  c10::reportMemoryUsageToProfiler(extent.pointer, allocated ? bytes : -bytes,
+                                   static_cast<size_t>(stats.allocated_bytes[0].current),
+                                   static_cast<size_t>(stats.reserved_bytes[0].current),
+                                   chip(extent.device));
+}
+
 void release_block(void* handle) {
   if (handle == nullptr || in_bad_fork()) return;
+  if (c10::memoryProfilingEnabled()) [[unlikely]]
+    report_to_profiler(handle, false);
   // Runs in destructors, which must not throw; an error here would only repeat a lost device.
   try {
     runtime::deallocate_block(handle);
@@ -31,9 +44,7 @@ void convert(c10::CachingAllocator::StatArray& to, const runtime::Stat (&from)[3
 }
 
 struct ChipAllocator final : c10::DeviceAllocator {
-  c10::DataPtr allocate(size_t bytes) override {
-    return bridge::allocate(bytes, current_device());
-  }
+  c10::DataPtr allocate(size_t bytes) override { return bridge::allocate(bytes, current_device()); }
   // No raw_deleter: the context of a block is its handle, not its address, so torch's raw_allocate
   // does not apply.
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
@@ -51,8 +62,7 @@ struct ChipAllocator final : c10::DeviceAllocator {
   }
   void recordStream(const c10::DataPtr& pointer, c10::Stream stream) override {
     if (pointer.get() == nullptr || pointer.get_deleter() != &release_block) return;
-    guarded("record_stream",
-            [&] { runtime::record_stream(pointer.get(), stream_of(stream)); });
+    guarded("record_stream", [&] { runtime::record_stream(pointer.get(), stream_of(stream)); });
   }
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
     const auto from = guarded("memory_stats", [&] { return runtime::memory_stats(device); });
@@ -81,9 +91,8 @@ struct ChipAllocator final : c10::DeviceAllocator {
   }
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
     uint64_t free = 0, total = 0;
-    const runtime::Device& d = guarded("device", [&]() -> runtime::Device& {
-      return runtime::device(device);
-    });
+    const runtime::Device& d =
+        guarded("device", [&]() -> runtime::Device& { return runtime::device(device); });
     check(d.api->device_memory(d.local, &free, &total), "device_memory");
     return {free, total};
   }
@@ -134,6 +143,9 @@ c10::DataPtr allocate(size_t bytes, int device) {
   if (in_bad_fork()) raise_bad_fork();
   const auto block =
       guarded("allocate", [&] { return runtime::allocate_block(device, bytes, stream); });
+  if (block.handle != nullptr && c10::memoryProfilingEnabled()) [[unlikely]] {
+    report_to_profiler(block.handle, true);
+  }
   return {block.pointer, block.handle, &release_block, chip(device)};
 }
 

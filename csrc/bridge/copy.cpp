@@ -18,7 +18,6 @@
 namespace chipset::bridge {
 namespace {
 
-
 // Both tensors hold their elements in one piece and in the same order, so bytes can be moved.
 bool same_dense_layout(const at::Tensor& a, const at::Tensor& b) {
   if (a.is_contiguous() && b.is_contiguous()) return true;
@@ -100,8 +99,8 @@ bool copy_complex(const at::Tensor& destination, const at::Tensor& source) {
 
 // The general copy on one device; false where the chip cannot do it.
 bool copy_values(const at::Tensor& destination, const at::Tensor& source) {
-  const bool same_bits = destination.is_conj() == source.is_conj() &&
-                         destination.is_neg() == source.is_neg();
+  const bool same_bits =
+      destination.is_conj() == source.is_conj() && destination.is_neg() == source.is_neg();
   if (destination.scalar_type() == source.scalar_type() && same_bits) {
     return copy_bits(plain(destination), plain(source));
   }
@@ -109,9 +108,8 @@ bool copy_values(const at::Tensor& destination, const at::Tensor& source) {
     if (destination.is_neg() || source.is_neg()) {  // rare: settle the bit first
       at::Tensor settled = at::empty_like(plain(source));
       const at::Tensor reals = at::view_as_real(plain(source));
-      const int32_t op =
-          destination.is_neg() != source.is_neg() ? CHIPSET_POINTWISE_OP_NEG
-                                                  : CHIPSET_POINTWISE_OP_COPY;
+      const int32_t op = destination.is_neg() != source.is_neg() ? CHIPSET_POINTWISE_OP_NEG
+                                                                 : CHIPSET_POINTWISE_OP_COPY;
       if (!source.is_complex() || !pointwise(op, at::view_as_real(settled), reals)) return false;
       settled._set_conj(source.is_conj());
       at::Tensor target = destination.alias();
@@ -154,8 +152,8 @@ void to_host(const at::Tensor& destination, const at::Tensor& source, bool non_b
   refuse_capture("a copy to host memory");
   const int device = device_index(source);
   at::Tensor from = plain(source);
-  const bool bits = source.is_conj() || source.is_neg() || destination.is_conj() ||
-                    destination.is_neg();
+  const bool bits =
+      source.is_conj() || source.is_neg() || destination.is_conj() || destination.is_neg();
   const bool direct = !bits && destination.scalar_type() == source.scalar_type() &&
                       same_dense_layout(destination, from) &&
                       destination.is_non_overlapping_and_dense();
@@ -182,16 +180,13 @@ void to_host(const at::Tensor& destination, const at::Tensor& source, bool non_b
 
 // Makes what `waiter` does from now on wait for what `source` has done so far.
 void order_after(int waiter, int source) {
-  const chipset_event event =
-      guarded("event", [&] { return runtime::acquire_event(source, 0); });
+  const chipset_event event = guarded("event", [&] { return runtime::acquire_event(source, 0); });
   check(device_api[source]->event_record(event, current_stream(source)), "event_record");
   check(device_api[waiter]->stream_wait(current_stream(waiter), event), "stream_wait");
   runtime::release_event(source, 0, event);
 }
 
-bool same_plugin(int a, int b) {
-  return runtime::device(a).plugin == runtime::device(b).plugin;
-}
+bool same_plugin(int a, int b) { return runtime::device(a).plugin == runtime::device(b).plugin; }
 
 // Moves the bytes of a contiguous tensor to a contiguous tensor on another chip.
 void move_between(const at::Tensor& destination, const at::Tensor& source) {
@@ -219,8 +214,7 @@ void move_between(const at::Tensor& destination, const at::Tensor& source) {
 
 void between_chips(const at::Tensor& destination, const at::Tensor& source) {
   at::Tensor from = contiguous(plain(source));
-  at::Tensor landing =
-      bridge::empty(from.sizes(), from.scalar_type(), device_index(destination));
+  at::Tensor landing = bridge::empty(from.sizes(), from.scalar_type(), device_index(destination));
   move_between(landing, from);
   landing._set_conj(source.is_conj());
   landing._set_neg(source.is_neg());

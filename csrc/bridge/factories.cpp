@@ -28,8 +28,8 @@ void check_options(std::optional<at::Layout> layout, std::optional<bool> pin_mem
 }
 
 at::Tensor make(c10::DataPtr data, size_t bytes, at::ScalarType type) {
-  auto storage = c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), bytes, std::move(data), device_allocator(), true);
+  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
+                                                       std::move(data), device_allocator(), true);
   return at::detail::make_tensor<c10::TensorImpl>(std::move(storage), kChipKeys,
                                                   c10::scalarTypeToTypeMeta(type));
 }
@@ -101,14 +101,13 @@ at::Tensor& set_storage_offset(at::Tensor& self, at::Storage source, int64_t off
 }
 
 at::Tensor& set_storage(at::Tensor& self, at::Storage source) {
-  const auto elements =
-      static_cast<int64_t>(source.nbytes() / self.dtype().itemsize());
+  const auto elements = static_cast<int64_t>(source.nbytes() / self.dtype().itemsize());
   return set_storage_offset(self, std::move(source), 0, elements, {});
 }
 
 at::Tensor& set_empty(at::Tensor& self) {
-  c10::Storage storage(c10::Storage::use_byte_size_t(), 0,
-                       allocate(0, index_of(self.device())), device_allocator(), true);
+  c10::Storage storage(c10::Storage::use_byte_size_t(), 0, allocate(0, index_of(self.device())),
+                       device_allocator(), true);
   return set_storage_offset(self, std::move(storage), 0, {0}, {});
 }
 
@@ -132,8 +131,9 @@ at::Tensor empty(c10::IntArrayRef sizes, at::ScalarType type, int device) {
                 "Storage size calculation overflowed with sizes=", sizes);
   }
   size_t bytes;
-  TORCH_CHECK(!__builtin_mul_overflow(static_cast<size_t>(elements), c10::elementSize(type), &bytes),
-              "Storage size calculation overflowed with sizes=", sizes);
+  TORCH_CHECK(
+      !__builtin_mul_overflow(static_cast<size_t>(elements), c10::elementSize(type), &bytes),
+      "Storage size calculation overflowed with sizes=", sizes);
   at::Tensor out = make(allocate(bytes, device), bytes, type);
   // A fresh TensorImpl has sizes {0}.
   if (sizes.size() != 1 || sizes[0] != 0) out.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
@@ -148,7 +148,8 @@ at::Tensor empty_strided(c10::IntArrayRef sizes, c10::IntArrayRef strides, at::S
     TORCH_CHECK(size >= 0, "Trying to create tensor with negative dimension ", size, ": ", sizes);
   }
   for (const int64_t stride : strides) {
-    TORCH_CHECK(stride >= 0, "Trying to create tensor with negative stride ", stride, ": ", strides);
+    TORCH_CHECK(stride >= 0, "Trying to create tensor with negative stride ", stride, ": ",
+                strides);
   }
   const size_t bytes = at::detail::computeStorageNbytes(sizes, strides, c10::elementSize(type));
   at::Tensor out = make(allocate(bytes, device), bytes, type);
@@ -161,7 +162,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty_strided", &empty_strided_op);
   m.impl("_efficientzerotensor", &efficientzerotensor);
   m.impl("as_strided", &at::native::as_strided_tensorimpl);
-  m.impl("view", static_cast<at::Tensor (*)(const at::Tensor&, at::IntArrayRef)>(&at::native::view));
+  m.impl("view",
+         static_cast<at::Tensor (*)(const at::Tensor&, at::IntArrayRef)>(&at::native::view));
   m.impl("_reshape_alias", &at::native::_reshape_alias);
   m.impl("unfold", &at::native::unfold);
   m.impl("resize_", &resize_);

@@ -16,9 +16,9 @@ namespace {
 
 // Operators of which torch takes some tensor on the host although the others are on a device.
 constexpr std::string_view kTakesHostTensors[] = {
-    "aten::index",       "aten::_index_put_impl_", "aten::_unsafe_index", "aten::_pack_padded",
+    "aten::index",        "aten::_index_put_impl_", "aten::_unsafe_index", "aten::_pack_padded",
     "aten::tensor_split", "aten::_ctc_loss",        "aten::lstm",          "aten::gru",
-    "aten::rnn",         "aten::_fused_adam",      "aten::_amp_",         "aten::_foreach_"};
+    "aten::rnn",          "aten::_fused_adam",      "aten::_amp_",         "aten::_foreach_"};
 
 bool takes_host_tensors(std::string_view name) {
   for (const std::string_view prefix : kTakesHostTensors) {

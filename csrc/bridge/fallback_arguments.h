@@ -20,8 +20,7 @@ Inputs look_at_inputs(const std::string& name, c10::ArrayRef<c10::IValue> argume
 
 // Replaces generators of the chip (and an absent one) by a host generator seeded from it, so that
 // the numbers depend on torch.manual_seed and differ from call to call.
-void substitute_generators(const c10::FunctionSchema& schema, torch::jit::Stack& stack,
-                           int device);
+void substitute_generators(const c10::FunctionSchema& schema, torch::jit::Stack& stack, int device);
 
 // Runs the host's kernel on the chip's memory. For devices with capability UNIFIED.
 void run_in_place(const c10::OperatorHandle& op, torch::jit::Stack& stack, int device);

@@ -93,9 +93,9 @@ class Aliases {
     }
     // Owns nothing: the argument keeps the memory alive during the call. Resizable, for out=.
     c10::DataPtr borrowed(chip.mutable_data(), c10::Device(c10::DeviceType::CPU));
-    c10::Storage host(c10::make_intrusive<c10::StorageImpl>(
-        c10::StorageImpl::use_byte_size_t(), chip.nbytes(), std::move(borrowed),
-        c10::GetCPUAllocator(), true));
+    c10::Storage host(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
+                                                            chip.nbytes(), std::move(borrowed),
+                                                            c10::GetCPUAllocator(), true));
     shared_.push_back({chip, host});
     return host;
   }
@@ -111,8 +111,7 @@ class Aliases {
   }
 
   static at::Tensor copied(const at::Tensor& result, int device) {
-    const at::Tensor dense =
-        result.is_non_overlapping_and_dense() ? result : result.contiguous();
+    const at::Tensor dense = result.is_non_overlapping_and_dense() ? result : result.contiguous();
     at::Tensor out =
         bridge::empty_strided(dense.sizes(), dense.strides(), dense.scalar_type(), device);
     if (dense.numel() > 0) {

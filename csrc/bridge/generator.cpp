@@ -45,9 +45,13 @@ c10::intrusive_ptr<c10::TensorImpl> ChipGenerator::get_state() const {
 }
 
 PhiloxState ChipGenerator::draw(int64_t elements) {
+  return advance(static_cast<uint64_t>(elements + 1) / 2);
+}
+
+PhiloxState ChipGenerator::advance(uint64_t blocks) {
   const std::lock_guard lock(mutex_);
   const PhiloxState state{seed_, offset_};
-  offset_ += static_cast<uint64_t>(elements + 1) / 2;
+  offset_ += blocks;
   return state;
 }
 
@@ -59,14 +63,14 @@ ChipGenerator* ChipGenerator::clone_impl() const {
 }
 
 const at::Generator& default_generator(int device) {
-  TORCH_CHECK(device >= 0 && device < device_count(), "chip:", device, " does not exist: ",
-              device_count(), " devices are present");
+  TORCH_CHECK(device >= 0 && device < device_count(), "chip:", device,
+              " does not exist: ", device_count(), " devices are present");
   static auto* mutex = new std::mutex();
   static auto* generators = new std::deque<at::Generator>();  // stable addresses; never destroyed
   const std::lock_guard lock(*mutex);
   while (generators->size() <= static_cast<size_t>(device)) {
-    generators->push_back(at::make_generator<ChipGenerator>(
-        static_cast<c10::DeviceIndex>(generators->size())));
+    generators->push_back(
+        at::make_generator<ChipGenerator>(static_cast<c10::DeviceIndex>(generators->size())));
   }
   return (*generators)[static_cast<size_t>(device)];
 }
@@ -76,8 +80,8 @@ ChipGenerator* generator_for(const std::optional<at::Generator>& generator, int 
     return static_cast<ChipGenerator*>(default_generator(device).unsafeGetGeneratorImpl());
   }
   TORCH_CHECK(generator->device().type() == c10::DeviceType::PrivateUse1,
-              "Expected a 'chip' device type for generator but found '",
-              generator->device().type(), "'");
+              "Expected a 'chip' device type for generator but found '", generator->device().type(),
+              "'");
   return static_cast<ChipGenerator*>(generator->unsafeGetGeneratorImpl());
 }
 

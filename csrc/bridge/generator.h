@@ -27,6 +27,8 @@ class ChipGenerator final : public c10::GeneratorImpl {
 
   // The state for `elements` numbers, of two words each at most; the offset moves past them.
   PhiloxState draw(int64_t elements);
+  // The state now; the offset moves on by so many blocks.
+  PhiloxState advance(uint64_t blocks);
   static c10::DeviceType device_type() { return c10::DeviceType::PrivateUse1; }
 
  private:

@@ -15,8 +15,9 @@ namespace py = pybind11;
 namespace chipset::bridge {
 namespace {
 
-constexpr std::pair<const char*, FallbackMode> kModes[] = {
-    {"allow", FallbackMode::kAllow}, {"warn", FallbackMode::kWarn}, {"error", FallbackMode::kError}};
+constexpr std::pair<const char*, FallbackMode> kModes[] = {{"allow", FallbackMode::kAllow},
+                                                           {"warn", FallbackMode::kWarn},
+                                                           {"error", FallbackMode::kError}};
 
 py::dict fallbacks() {
   py::dict out;

@@ -72,13 +72,17 @@ namespace {
 
 [[noreturn]] void raise_as(chipset_status status, const char* text) {
   switch (status) {
-    case CHIPSET_STATUS_OUT_OF_RANGE: TORCH_CHECK_INDEX(false, text);
-    case CHIPSET_STATUS_OUT_OF_MEMORY: TORCH_CHECK_WITH(OutOfMemoryError, false, text);
-    case CHIPSET_STATUS_UNSUPPORTED: TORCH_CHECK_NOT_IMPLEMENTED(false, text);
+    case CHIPSET_STATUS_OUT_OF_RANGE:
+      TORCH_CHECK_INDEX(false, text);
+    case CHIPSET_STATUS_OUT_OF_MEMORY:
+      TORCH_CHECK_WITH(OutOfMemoryError, false, text);
+    case CHIPSET_STATUS_UNSUPPORTED:
+      TORCH_CHECK_NOT_IMPLEMENTED(false, text);
     case CHIPSET_STATUS_DEVICE_LOST:
       throw c10::AcceleratorError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, status,
                                   text);
-    default: TORCH_CHECK(false, text);
+    default:
+      TORCH_CHECK(false, text);
   }
 }
 

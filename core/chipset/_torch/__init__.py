@@ -5,13 +5,11 @@
 
 from __future__ import annotations
 
-import os
 import threading
-import warnings
 from typing import Any
 
 BACKEND = "chip"
-__all__ = ["BACKEND", "activate", "fallbacks", "fallback_mode", "reset_fallbacks"]
+__all__ = ["BACKEND", "activate", "fallback_mode", "fallbacks", "reset_fallbacks"]
 
 _lock = threading.RLock()
 _active = False
@@ -68,7 +66,7 @@ def _register(torch: Any) -> None:
             "process; use the one or the other"
         )
     torch.utils.rename_privateuse1_backend(BACKEND)
-    from chipset._torch import chip, dynamo
+    from chipset._torch import chip, dlpack, dynamo, safetensors
 
     torch._register_device_module(BACKEND, chip)
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
@@ -82,6 +80,8 @@ def _register(torch: Any) -> None:
     # aborts the process. One thread is also faster, and keeps this thread's current streams.
     torch.autograd.set_multithreading_enabled(False)
     dynamo.register()
+    dlpack.register()
+    safetensors.register()
 
 
 def fallbacks() -> dict[str, dict[str, int]]:
@@ -102,7 +102,7 @@ def reset_fallbacks() -> None:
         _bridge.reset_fallbacks()
 
 
-class fallback_mode:  # noqa: N801 - used like torch.no_grad
+class fallback_mode:
     """Sets what a host fallback does: ``"allow"``, ``"warn"`` or ``"error"``.
 
     As a function for the rest of the process, or as a context manager. The start value is that of
@@ -122,23 +122,3 @@ class fallback_mode:  # noqa: N801 - used like torch.no_grad
 
     def __exit__(self, *exception: object) -> None:
         self._bridge.set_fallback_mode(self._previous)
-
-
-def _autoload() -> None:
-    """Entry point of ``torch.backends``: runs inside ``import torch``, so it must never raise.
-
-    Does nothing unless ``CHIPSET_DEVICE`` names a plugin.
-    """
-    name = os.environ.get("CHIPSET_DEVICE")
-    if not name or name.startswith("torch:"):
-        return
-    try:
-        from chipset import launch
-
-        launch.select(name)
-        activate()
-    except Exception as error:  # whatever it is: torch without the chip is better than no torch
-        warnings.warn(
-            f"chipset: CHIPSET_DEVICE={name} was not made torch's device 'chip': {error}",
-            stacklevel=2,
-        )

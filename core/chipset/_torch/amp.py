@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 
-class autocast(torch.amp.autocast_mode.autocast):  # noqa: N801 - as torch.cuda.amp.autocast
+class autocast(torch.amp.autocast_mode.autocast):
     def __init__(
         self,
         enabled: bool = True,

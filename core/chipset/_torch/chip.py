@@ -98,7 +98,7 @@ _exchange_device = exchange_device
 _maybe_exchange_device = exchange_device
 
 
-class device:  # noqa: N801 - as torch.cuda.device
+class device:
     """Makes a device the current one within a ``with`` block; ``None`` or -1 changes nothing."""
 
     def __init__(self, device: Target) -> None:
@@ -117,7 +117,7 @@ class device:  # noqa: N801 - as torch.cuda.device
         exchange_device(self.prev_idx)
 
 
-class device_of(device):  # noqa: N801 - as torch.cuda.device_of
+class device_of(device):
     """The same with the device of a tensor; a tensor elsewhere changes nothing."""
 
     def __init__(self, obj: Any) -> None:
@@ -142,5 +142,3 @@ def can_device_access_peer(device: Target, peer: Target) -> bool:
 
 def ipc_collect() -> None:
     """For symmetry with torch.cuda: tensors of a chip are not shared between processes."""
-
-

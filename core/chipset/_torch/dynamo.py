@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
+
+import torch
+
+from chipset._torch.imports import when_imported
 
 
 def register() -> None:
@@ -11,19 +14,13 @@ def register() -> None:
 
     Importing dynamo takes a second that most programs do not need.
     """
-    if "torch._dynamo.device_interface" in sys.modules:
-        _register_interface()
-    else:
-        sys.meta_path.insert(0, _WhenImported())
+    when_imported("torch._dynamo.device_interface", _register_interface)
 
 
-def _register_interface() -> None:
-    import torch
-    from torch._dynamo import device_interface
-
+def _register_interface(device_interface: Any) -> None:
     from chipset._torch import chip
 
-    class ChipInterface(device_interface.DeviceInterface):
+    class ChipInterface(device_interface.DeviceInterface):  # type: ignore[misc]
         """torch.chip in dynamo's words."""
 
         Event = chip.Event
@@ -53,7 +50,8 @@ def _register_interface() -> None:
 
         @staticmethod
         def get_raw_stream(device_idx: int) -> int:
-            return int(chip.current_stream(device_idx).native_handle)
+            stream: Any = chip.current_stream(device_idx)
+            return int(stream.native_handle)
 
         @staticmethod
         def _set_stream_by_id(stream_id: int, device_index: int, device_type: int) -> None:
@@ -74,27 +72,3 @@ def _register_interface() -> None:
     device_interface.register_interface_for_device("chip", ChipInterface)
     for index in range(chip.device_count()):
         device_interface.register_interface_for_device(f"chip:{index}", ChipInterface)
-
-
-class _WhenImported:
-    """An import hook that runs once, after dynamo's module of device interfaces was loaded."""
-
-    NAME = "torch._dynamo.device_interface"
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name != self.NAME:
-            return None
-        sys.meta_path.remove(self)  # type: ignore[arg-type]
-        from importlib.util import find_spec
-
-        spec = find_spec(name)
-        if spec is None or spec.loader is None:
-            return spec
-        load = spec.loader.exec_module
-
-        def exec_module(module: Any) -> None:
-            load(module)
-            _register_interface()
-
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec

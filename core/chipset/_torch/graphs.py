@@ -20,7 +20,7 @@ class Graph(torch.accelerator.Graph):
     """A recorded sequence of device calls; see torch.accelerator.Graph."""
 
 
-class graph:  # noqa: N801 - as torch.cuda.graph
+class graph:
     """Records the work of a ``with`` block into a graph.
 
     The block runs on a stream of its own and is not executed; ``graph.replay()`` does that, as

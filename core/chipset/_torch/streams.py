@@ -58,7 +58,7 @@ def default_stream(device: Target = None) -> torch.Stream:
 
 def _device_type() -> int:
     # torch's number for its out-of-tree device.
-    return int(torch._C._autograd.DeviceType.PrivateUse1.value)  # type: ignore[attr-defined]
+    return int(torch._C._autograd.DeviceType.PrivateUse1.value)
 
 
 def set_stream(stream: torch.Stream) -> None:

@@ -1,0 +1,170 @@
+"""Copies in every direction and between every pair of dtypes, against torch's CPU."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+DTYPES = [
+    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16,
+    torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128,
+]  # fmt: skip
+LAYOUTS = {
+    "contiguous": lambda t: t,
+    "transposed": lambda t: t.transpose(0, 2),
+    "strided": lambda t: t[::2, :, 1::3],
+    "expanded": lambda t: t[:, :1].expand(-1, 5, -1),
+    "scalar": lambda t: t[1, 1, 1],
+    "empty": lambda t: t[:0],
+}
+
+
+def values(dtype: torch.dtype) -> torch.Tensor:
+    """[4, 5, 6] numbers that every dtype holds exactly (small, and not negative)."""
+    base = torch.arange(120).reshape(4, 5, 6) % 97
+    if dtype.is_complex:
+        return torch.complex(base.double(), base.flip(0).double()).to(dtype)
+    return (base % 2 == 0) if dtype == torch.bool else base.to(dtype)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_there_and_back(chip: torch.device, dtype: torch.dtype, layout: str) -> None:
+    host = LAYOUTS[layout](values(dtype))
+    there = host.to(chip)
+    assert (there.device, there.dtype, there.shape) == (chip, dtype, host.shape)
+    assert torch.equal(there.cpu(), host)
+    # Views made on the chip, too.
+    seen = LAYOUTS[layout](values(dtype).to(chip))
+    assert torch.equal(seen.cpu(), host)
+    assert torch.equal(seen.contiguous().cpu(), host)
+    assert torch.equal(seen.clone().cpu(), host)
+
+
+@pytest.mark.parametrize(
+    ("source", "target"), itertools.permutations(DTYPES, 2), ids=lambda d: str(d)[6:]
+)
+def test_conversion_on_the_chip(
+    chip: torch.device, no_fallback: None, source: torch.dtype, target: torch.dtype
+) -> None:
+    host = values(source)
+    expected = host.to(target)
+    assert torch.equal(host.to(chip).to(target).cpu(), expected)
+    strided = host.to(chip).transpose(0, 2).to(target)
+    assert torch.equal(strided.cpu(), expected.transpose(0, 2))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64], ids=str)
+def test_dtypes_that_a_chip_only_moves(chip: torch.device, dtype: torch.dtype) -> None:
+    host = torch.arange(24).reshape(4, 6).to(dtype)
+    there = host.to(chip)
+    assert torch.equal(there.t().contiguous().cpu(), host.t())
+    assert torch.equal(there.to(torch.float32).cpu(), host.to(torch.float32))
+
+
+@pytest.mark.parametrize("layout", ["transposed", "strided"])
+def test_copy_into_a_strided_destination(chip: torch.device, layout: str) -> None:
+    base = torch.zeros(6, 5, 4, device=chip)
+    expected = torch.zeros(6, 5, 4)
+    source = torch.randn(LAYOUTS[layout](expected).shape)
+    LAYOUTS[layout](base).copy_(source)
+    LAYOUTS[layout](expected).copy_(source)
+    assert torch.equal(base.cpu(), expected)
+    host = torch.zeros(6, 5, 4)
+    LAYOUTS[layout](host).copy_(source.to(chip))
+    assert torch.equal(host, expected)
+
+
+def test_copy_broadcasts_and_converts(chip: torch.device) -> None:
+    target = torch.zeros(3, 4, dtype=torch.float64, device=chip)
+    target.copy_(torch.arange(4, dtype=torch.int32))
+    assert torch.equal(target.cpu(), torch.arange(4.0).double().expand(3, 4))
+    target.copy_(torch.ones(3, 1, dtype=torch.bfloat16, device=chip))
+    assert torch.equal(target.cpu(), torch.ones(3, 4, dtype=torch.float64))
+    with pytest.raises(RuntimeError, match="size"):
+        target.copy_(torch.zeros(5))
+
+
+def test_overlapping_views_copy_as_on_the_cpu(chip: torch.device) -> None:
+    chip_tensor, host = torch.arange(10.0).to(chip), torch.arange(10.0)
+    for tensor in (chip_tensor, host):
+        tensor[1:6].copy_(tensor[1:6].clone() * 2)
+    assert torch.equal(chip_tensor.cpu(), host)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
+def test_conjugate_and_negative_views(chip: torch.device, dtype: torch.dtype) -> None:
+    # A prototype recursed without end here.
+    host = torch.randn(3, 4, dtype=dtype)
+    there = host.to(chip)
+    assert torch.equal(there.conj().cpu(), host.conj())
+    assert torch.equal(there.conj().resolve_conj().cpu(), host.conj())
+    assert torch.equal(there.conj().imag.cpu(), host.conj().imag)
+    assert torch.equal(torch.view_as_real(there.conj().clone()).cpu(),
+                       torch.view_as_real(host.conj().resolve_conj()))  # fmt: skip
+    assert torch.equal(host.conj().to(chip).cpu(), host.conj())
+    target = torch.empty_like(there)
+    target.conj().copy_(there)
+    assert torch.equal(target.cpu(), host.conj().resolve_conj())
+
+
+def test_negative_views(chip: torch.device) -> None:
+    host = torch.randn(3, 4)
+    there = host.to(chip)._neg_view()
+    assert torch.equal(there.cpu(), -host)
+    assert torch.equal(there.resolve_neg().cpu(), -host)
+    assert torch.equal(there.double().cpu(), -host.double())
+
+
+def test_zero_tensors_are_real_zeros(chip: torch.device) -> None:
+    zeros = torch._efficientzerotensor((2, 3), device=chip)
+    assert torch.equal(zeros.cpu(), torch.zeros(2, 3))
+    target = torch.ones(2, 3, device=chip)
+    target.copy_(torch._efficientzerotensor((2, 3)))
+    assert torch.equal(target.cpu(), torch.zeros(2, 3))
+
+
+def test_pinned_memory(chip: torch.device) -> None:
+    host = torch.randn(1000).pin_memory()
+    assert host.is_pinned()
+    assert not torch.randn(3).is_pinned()
+    there = host.to(chip, non_blocking=True)
+    back = torch.empty(1000, pin_memory=True)
+    back.copy_(there, non_blocking=True)
+    torch.chip.synchronize()
+    assert torch.equal(back, host)
+    # A block is not given again before the copy out of it has passed.
+    for step in range(50):
+        block = torch.full((4096,), float(step)).pin_memory()
+        sent = block.to(chip, non_blocking=True)
+        del block
+        assert torch.equal(sent.cpu(), torch.full((4096,), float(step)))
+
+
+def test_rank_above_the_waists_limit(chip: torch.device) -> None:
+    host = torch.arange(2.0**10).reshape([2] * 10).permute(9, 0, 8, 1, 7, 2, 6, 3, 5, 4)
+    there = host.to(chip)
+    assert torch.equal(there.cpu(), host)
+    moved = there.permute(3, 1, 0, 2, 9, 8, 7, 6, 5, 4)
+    expected = host.permute(3, 1, 0, 2, 9, 8, 7, 6, 5, 4)
+    assert torch.equal(moved.contiguous().cpu(), expected)
+    assert torch.equal(moved.double().cpu(), expected.double())
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_item(chip: torch.device, dtype: torch.dtype) -> None:
+    host = values(dtype)
+    there = host.to(chip)
+    assert there[3, 4, 5].item() == host[3, 4, 5].item()
+    assert there.tolist() == host.tolist()
+
+
+def test_memory_formats(chip: torch.device) -> None:
+    host = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    there = host.to(chip)
+    assert there.stride() == host.stride()
+    assert torch.equal(there.cpu(), host)
+    made = torch.empty(2, 3, 4, 5, device=chip, memory_format=torch.channels_last)
+    assert made.is_contiguous(memory_format=torch.channels_last)
