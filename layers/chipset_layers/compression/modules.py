@@ -10,6 +10,12 @@ import chipset_layers.ops  # noqa: F401  (defines torch.ops.chipset)
 INT8_MAX = 127  # symmetric: -128 is not used, so that negation is exact
 
 
+# Fractions of a row's largest value that may become 127: cutting a lone outlier can make all other
+# values finer. Chosen per row by squared error; halves the loss of perplexity (measured in
+# docs/measurements/layers.md).
+RANGES = (1.0, 0.95, 0.9, 0.85, 0.8)
+
+
 def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Round every row of ``weight [N, K]`` to int8 with a scale of its own.
 
@@ -19,11 +25,30 @@ def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
         value that bf16 holds exactly, because readers of the file format keep it in bf16.
     """
     wide = weight.detach().to(torch.float32)
-    scale = wide.abs().amax(dim=1) / INT8_MAX
-    scale = torch.where(scale > 0, scale, torch.ones_like(scale))
-    scale = scale.to(torch.bfloat16).to(torch.float32)
-    qweight = (wide / scale[:, None]).round().clamp(-INT8_MAX, INT8_MAX).to(torch.int8)
-    return qweight, scale
+    largest = wide.abs().amax(dim=1)
+    best: tuple[Tensor, Tensor, Tensor] | None = None
+    for fraction in RANGES:
+        scale = largest * (fraction / INT8_MAX)
+        scale = torch.where(scale > 0, scale, torch.ones_like(scale))
+        scale = scale.to(torch.bfloat16).to(torch.float32)
+        steps = (wide / scale[:, None]).round().clamp(-INT8_MAX, INT8_MAX)
+        error = (steps * scale[:, None] - wide).square().sum(dim=1)
+        found = (steps.to(torch.int8), scale, error)
+        best = found if best is None else _better_rows(best, found)
+    assert best is not None
+    return best[0], best[1]
+
+
+def _better_rows(
+    old: tuple[Tensor, Tensor, Tensor], new: tuple[Tensor, Tensor, Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Row by row the one of two roundings with the smaller error (the last item)."""
+    better = new[2] < old[2]
+    return (
+        torch.where(better[:, None], new[0], old[0]),
+        torch.where(better, new[1], old[1]),
+        torch.where(better, new[2], old[2]),
+    )
 
 
 class QuantLinear(nn.Module):
