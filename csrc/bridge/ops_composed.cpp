@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operators that torch implements for its own devices only and that other operators express.
+#include <ATen/ExpandUtils.h>
 #include <ATen/ScalarOps.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/ops/abs.h>
@@ -7,13 +8,17 @@
 #include <ATen/ops/angle_ops.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/clamp.h>
+#include <ATen/ops/cos.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/eq.h>
+#include <ATen/ops/exp.h>
 #include <ATen/ops/gt.h>
 #include <ATen/ops/hardshrink_backward_meta.h>
 #include <ATen/ops/hardshrink_meta.h>
+#include <ATen/ops/i0.h>
 #include <ATen/ops/isnan.h>
 #include <ATen/ops/le.h>
+#include <ATen/ops/linalg_cross_meta.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/log.h>
 #include <ATen/ops/log1p.h>
@@ -26,14 +31,21 @@
 #include <ATen/ops/mul.h>
 #include <ATen/ops/neg.h>
 #include <ATen/ops/renorm_meta.h>
+#include <ATen/ops/round.h>
+#include <ATen/ops/round_meta.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/sign.h>
+#include <ATen/ops/sin.h>
 #include <ATen/ops/softshrink_backward_meta.h>
 #include <ATen/ops/softshrink_meta.h>
 #include <ATen/ops/special_entr_meta.h>
+#include <ATen/ops/special_i0e_meta.h>
 #include <ATen/ops/special_xlog1py_meta.h>
 #include <ATen/ops/sub.h>
 #include <ATen/ops/sum.h>
+#include <ATen/ops/view_as_complex_native.h>
+#include <ATen/ops/view_as_real.h>
+#include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/xlogy.h>
 #include <torch/library.h>
@@ -153,6 +165,13 @@ Tensor& xlog1py_out(const Tensor& self, const Tensor& other, Tensor& out) {
   return store(at::where(zero, number(0), product), out);
 }
 
+// exp(-|x|) I0(x).
+Tensor& i0e_out(const Tensor& self, Tensor& out) {
+  Out<at::meta::structured_special_i0e> check(out);
+  check.meta(self);
+  return store(at::mul(at::exp(at::neg(at::abs(self))), at::i0(self)), out);
+}
+
 // Of a real number: pi below zero, 0 above, NaN stays.
 Tensor angle(const Tensor& self) {
   const Tensor x = at::isIntegralType(self.scalar_type(), true) ? self.to(at::kFloat) : self;
@@ -161,6 +180,35 @@ Tensor angle(const Tensor& self) {
   return at::where(at::isnan(x), x, negative);
 }
 Tensor& angle_out(const Tensor& self, Tensor& out) { return store(angle(self), out); }
+
+// ---- rounding to decimals -------------------------------------------------------------------
+
+Tensor& round_decimals_out(const Tensor& self, int64_t decimals, Tensor& out) {
+  Out<at::meta::structured_round_decimals> check(out);
+  check.meta(self, decimals);
+  const double scale = std::pow(10.0, static_cast<double>(std::abs(decimals)));
+  if (decimals >= 0) return at::div_out(out, at::round(at::mul(self, scale)), number(scale));
+  return at::mul_out(out, at::round(at::div(self, scale)), number(scale));
+}
+
+// ---- complex numbers: views, and assembly from parts ------------------------------------------
+
+Tensor& complex_out(const Tensor& real, const Tensor& imag, Tensor& out) {
+  TORCH_CHECK(real.scalar_type() == imag.scalar_type(), "Expected object of scalar type ",
+              real.scalar_type(), " but got scalar type ", imag.scalar_type(),
+              " for second argument");
+  TORCH_CHECK(out.scalar_type() == c10::toComplexType(real.scalar_type()),
+              "Expected object of scalar type ", c10::toComplexType(real.scalar_type()),
+              " but got scalar type ", out.scalar_type(), " for argument 'out'");
+  at::native::resize_output(out, at::infer_size(real.sizes(), imag.sizes()));
+  const Tensor parts = at::view_as_real(out);
+  parts.select(-1, 0).copy_(real);
+  parts.select(-1, 1).copy_(imag);
+  return out;
+}
+Tensor& polar_out(const Tensor& abs, const Tensor& angle, Tensor& out) {
+  return complex_out(at::mul(abs, at::cos(angle)), at::mul(abs, at::sin(angle)), out);
+}
 
 // ---- losses ---------------------------------------------------------------------------------
 
@@ -262,6 +310,21 @@ Tensor& binary_cross_entropy_backward_out(const Tensor& grad, const Tensor& self
   return store(binary_cross_entropy_backward(grad, self, target, weight, reduction), out);
 }
 
+// ---- cross product --------------------------------------------------------------------------
+
+Tensor& cross_out(const Tensor& self, const Tensor& other, int64_t dim, Tensor& out) {
+  Out<at::meta::structured_linalg_cross> check(out);
+  check.meta(self, other, dim);
+  const auto sizes = at::infer_size(self.sizes(), other.sizes());
+  const Tensor a = self.expand(sizes);
+  const Tensor b = other.expand(sizes);
+  const auto part = [dim](const Tensor& x, int64_t i) { return x.narrow(dim, i, 1); };
+  const auto component = [&](int64_t i, int64_t j) {
+    return at::sub(at::mul(part(a, i), part(b, j)), at::mul(part(a, j), part(b, i)));
+  };
+  return at::cat_out(out, {component(1, 2), component(2, 0), component(0, 1)}, dim);
+}
+
 // ---- renorm ---------------------------------------------------------------------------------
 
 // Scales each slice along `dim` whose p-norm exceeds maxnorm down to it.
@@ -296,6 +359,13 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("logit_backward.grad_input", TORCH_FN(logit_backward_out));
   m.impl("special_entr.out", TORCH_FN(entr_out));
   m.impl("special_xlog1py.out", TORCH_FN(xlog1py_out));
+  m.impl("round.decimals_out", TORCH_FN(round_decimals_out));
+  m.impl("view_as_real", TORCH_FN(at::native::view_as_real));
+  m.impl("view_as_complex", TORCH_FN(at::native::view_as_complex));
+  m.impl("complex.out", TORCH_FN(complex_out));
+  m.impl("polar.out", TORCH_FN(polar_out));
+  m.impl("linalg_cross.out", TORCH_FN(cross_out));
+  m.impl("special_i0e.out", TORCH_FN(i0e_out));
   m.impl("angle", TORCH_FN(angle));
   m.impl("angle.out", TORCH_FN(angle_out));
   m.impl("mse_loss", TORCH_FN(mse_loss));

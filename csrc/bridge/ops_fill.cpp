@@ -43,7 +43,8 @@ bool fill(const Tensor& self, const chipset_scalar& value) {
     if (self.stride(d) == 0 && self.size(d) > 1) distinct = distinct.narrow(d, 0, 1);
   if (at::has_internal_overlap(distinct) == at::MemOverlap::Yes) return false;
   at::TensorIteratorConfig config;
-  const auto iterator = config.resize_outputs(false).add_output(distinct).build();
+  const auto iterator =
+      config.resize_outputs(false).check_all_same_dtype(false).add_output(distinct).build();
   return pointwise(iterator, CHIPSET_POINTWISE_OP_FILL, self.scalar_type(), {}, {{value}});
 }
 

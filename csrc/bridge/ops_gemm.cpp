@@ -303,9 +303,9 @@ std::tuple<Tensor, Tensor, Tensor> linear_backward(const Tensor& input, const Te
   Tensor dinput;
   Tensor dweight;
   Tensor dbias;
-  const Tensor rows = grad.reshape({-1, grad.size(-1)});
-  if (wanted[0]) dinput = at::mm(rows, weight).view(input.sizes());
-  if (wanted[1]) dweight = at::mm(rows.t(), input.reshape({-1, input.size(-1)}));
+  const Tensor rows = grad.reshape_symint({-1, grad.sym_size(-1)});
+  if (wanted[0]) dinput = at::mm(rows, weight).view_symint(input.sym_sizes());
+  if (wanted[1]) dweight = at::mm(rows.t(), input.reshape_symint({-1, input.sym_size(-1)}));
   if (wanted[2]) dbias = at::sum(rows, {0});
   return {dinput, dweight, dbias};
 }
@@ -375,6 +375,19 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("linear", TORCH_FN(linear));
   m.impl("linear_backward", TORCH_FN(linear_backward));
   m.impl("_grouped_mm", TORCH_FN(grouped_mm));
+}
+
+// Tensors that see operators before the chip does (DTensor, functorch, tracing) know linear's parts
+// but not linear_backward, for which torch has no decomposition: this is one. DTensor wants every
+// output, so all gradients are computed; autograd ignores those that nobody asked for.
+std::tuple<Tensor, Tensor, Tensor> composite_linear_backward(const Tensor& input,
+                                                             const Tensor& grad,
+                                                             const Tensor& weight,
+                                                             std::array<bool, 3>) {
+  return linear_backward(input, grad, weight, {true, true, true});
+}
+TORCH_LIBRARY_IMPL(aten, CompositeImplicitAutograd, m) {
+  m.impl("linear_backward", TORCH_FN(composite_linear_backward));
 }
 
 }  // namespace

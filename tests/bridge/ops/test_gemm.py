@@ -139,6 +139,54 @@ def test_second_derivative_of_linear(chip):
         torch.testing.assert_close(ours.cpu(), theirs)
 
 
+@pytest.fixture
+def two_ranks(chip):
+    """A process group that pretends: rank 0 of 2, whose collectives move nothing."""
+    from torch import distributed
+    from torch.testing._internal.distributed import fake_pg
+
+    if not hasattr(distributed.Backend, "CHIPFAKE"):
+        distributed.Backend.register_backend(
+            "chipfake", fake_pg._create_fake_pg, extended_api=True, devices=["chip"]
+        )
+    store = fake_pg.FakeStore()
+    distributed.init_process_group("cpu:fake,chip:chipfake", rank=0, world_size=2, store=store)
+    yield distributed.device_mesh.init_device_mesh("chip", (2,))
+    distributed.destroy_process_group()
+
+
+def test_linear_of_sharded_tensors(two_ranks, chip):
+    from torch.distributed.tensor import parallel
+
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Linear(16, 4)).to(chip)
+    styles = {"0": parallel.ColwiseParallel(), "1": parallel.RowwiseParallel()}
+    model = parallel.parallelize_module(model, two_ranks, styles)
+    model(torch.randn(2, 3, 8, device=chip)).sum().backward()
+    assert [tuple(p.grad.to_local().shape) for p in model.parameters()] == [
+        (8, 8), (8,), (4, 8), (4,),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "aot_eager_decomp_partition"])
+def test_linear_is_traced(chip, backend):
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Linear(16, 4)).to(chip)
+    x = torch.randn(2, 3, 8, device=chip)
+    model(x).sum().backward()
+    want = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    torch._dynamo.reset()
+    torch.compile(model, backend=backend, dynamic=True)(x).sum().backward()
+    torch.testing.assert_close([p.grad for p in model.parameters()], want)
+
+
+def test_linear_under_function_transforms(chip):
+    w, x = torch.randn(4, 8, device=chip), torch.randn(5, 3, 8, device=chip)
+    linear = torch.nn.functional.linear
+    torch.testing.assert_close(torch.func.vmap(linear, (0, None))(x, w), linear(x, w))
+    _, tangent = torch.func.jvp(lambda x: linear(x, w), (x,), (torch.ones_like(x),))
+    torch.testing.assert_close(tangent, linear(torch.ones_like(x), w))
+
+
 def test_grouped(agree):
     x, w = matrix(8, 16, dtype=torch.bfloat16), matrix(3, 16, 8, dtype=torch.bfloat16)
     ends = torch.tensor([2, 2, 8], dtype=torch.int32)
