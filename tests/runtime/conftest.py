@@ -36,7 +36,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Callable[
             command = [compiler, "-std=c11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function"]
             command += ["-shared", "-fPIC", "-fvisibility=hidden"]
             command += [f"-I{repository / 'csrc' / 'include'}", *(f"-D{m}" for m in macros)]
-            command += [str(HERE / "plugins" / "toy.c"), "-o", str(target)]
+            command += [str(HERE / "plugins" / "toy.c"), "-lm", "-o", str(target)]
             subprocess.run(command, check=True)
         return target
 
@@ -48,9 +48,13 @@ def with_toy(toy: Callable[..., Path], run_python: Callable[..., object]) -> Cal
     """Runs a program with the toy launched (``rt``, ``stream``, ``dev``); returns its output."""
 
     def run(
-        program: str, env: dict[str, str] | None = None, status: int = 0, **options: str
+        program: str,
+        env: dict[str, str] | None = None,
+        status: int = 0,
+        macros: tuple[str, ...] = (),
+        **options: str,
     ) -> str:
-        prelude = PRELUDE.format(library=str(toy()), options=options)
+        prelude = PRELUDE.format(library=str(toy(*macros)), options=options)
         done = run_python(prelude + program, env=env)
         assert done.returncode == status, done.stderr
         return done.stdout if status == 0 else done.stderr

@@ -2,6 +2,7 @@
 // in one way each, so that the loader's answers can be seen:
 //   TOY_WRONG_MAJOR  TOY_MISSING_GEMM  TOY_CRASH  TOY_NULL  TOY_EXIT  TOY_TINY_TABLE
 //   TOY_OLD_TABLE (ends after the required functions)  TOY_NO_DRIVER  TOY_NO_DEVICE
+// TOY_PLAIN gives it all required functions for many dtypes.
 // Options: devices (count), capacity (bytes per device).
 #include <stdio.h>
 #include <stdlib.h>
@@ -158,6 +159,9 @@ static chipset_status event_query(chipset_event event, int64_t timeout_ns) {
   return CHIPSET_STATUS_OK;
 }
 
+#if defined(TOY_PLAIN)
+#include "plain_math.h"
+#else
 static float* at(const chipset_tensor* t, const int64_t* index) {
   float* p = t->data;
   for (int d = 0; d < t->rank; ++d) p += t->shape[d] == 1 ? 0 : index[d] * t->stride[d];
@@ -226,6 +230,7 @@ static chipset_status scatter(chipset_stream stream, const chipset_scatter_args*
   (void)args;
   return fail(CHIPSET_STATUS_UNSUPPORTED, "the toy does not scatter");
 }
+#endif
 
 static chipset_api api = {
 #if defined(TOY_TINY_TABLE)
