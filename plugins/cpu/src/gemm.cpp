@@ -4,6 +4,7 @@
 
 #include <cinttypes>
 
+#include "check.h"
 #include "dispatch.h"
 #include "error.h"
 #include "functions.h"
@@ -28,17 +29,10 @@ Matrix matrix(const chipset_tensor& t) {
   return m;
 }
 
-bool supported(int32_t dtype) {
-  return dtype == CHIPSET_DTYPE_F16 || dtype == CHIPSET_DTYPE_BF16 || dtype == CHIPSET_DTYPE_F32 ||
-         dtype == CHIPSET_DTYPE_F64;
-}
 // c, d and bias: the operands' dtype, or F32 beside F16 and BF16.
 bool goes_with(int32_t dtype, int32_t operands) {
   return dtype == operands || (dtype == CHIPSET_DTYPE_F32 && operands != CHIPSET_DTYPE_F64);
 }
-
-#define RETURN_UNLESS_OK(call) \
-  if (const chipset_status s_ = (call); s_ != CHIPSET_STATUS_OK) return s_
 
 chipset_status check(const chipset_gemm_args& g) {
   RETURN_UNLESS_OK(check_tensor("gemm", "a", g.a));
@@ -68,7 +62,7 @@ chipset_status check(const chipset_gemm_args& g) {
   if (g.activation < CHIPSET_ACTIVATION_NONE || g.activation > CHIPSET_ACTIVATION_SILU) {
     return fail(CHIPSET_STATUS_UNSUPPORTED, "gemm: unknown activation %d", g.activation);
   }
-  if (!supported(a.dtype) || b.dtype != a.dtype || !goes_with(d.dtype, a.dtype) ||
+  if (!is_number_float(a.dtype) || b.dtype != a.dtype || !goes_with(d.dtype, a.dtype) ||
       (g.c != nullptr && !goes_with(g.c->dtype, a.dtype)) ||
       (g.bias != nullptr && !goes_with(g.bias->dtype, a.dtype))) {
     return fail(CHIPSET_STATUS_UNSUPPORTED,

@@ -23,9 +23,9 @@ thread_local Buffers buffers;
 void* scratch(ScratchSlot slot, size_t bytes) {
   Buffers& b = buffers;
   const bool oversized = b.size[slot] > kKeep && bytes < b.size[slot] / 8;
-  if (bytes > b.size[slot] || oversized) {
+  if (bytes > b.size[slot] || b.data[slot] == nullptr || oversized) {
     std::free(b.data[slot]);
-    const size_t rounded = (bytes + 4095) / 4096 * 4096;
+    const size_t rounded = (bytes + 4096) / 4096 * 4096;
     b.data[slot] = std::aligned_alloc(64, rounded);
     b.size[slot] = b.data[slot] == nullptr ? 0 : rounded;
   }

@@ -102,7 +102,7 @@ void small_gemm(const GemmProblem& p) {
       const bool direct = plain && columns == w && p.d_n == 1 && p.d_dtype == kDtypeOf<A>;
       A* out = direct ? static_cast<A*>(p.d) + i * p.d_m + j : tile;
       const int64_t out_m = direct ? p.d_m : w;
-      kMicro<A, 1, false>.of[rows](p.k, a + i * a_m, a_m, a_k, right, right_k, out, out_m, false);
+      kMicro<A, 1, 0, 0>.of[rows](p.k, a + i * a_m, a_m, a_k, right, right_k, out, out_m, false);
       if (!direct) finish(p, plain, tile, w, i, j, rows, columns);
     }
   }
@@ -287,7 +287,7 @@ bool packed_gemm(const GemmProblem& p, bool parallel) {
                   read_row(p.d_dtype, p.d, (m0 + i + t) * p.d_m + n0 + j, 1,
                            static_cast<int>(width), tile + t * nr);
               }
-              kMicro<A, kColumnVectors, true>.of[height](depth, packed_a + i * depth, 0, 0,
+              kPanelMicro<A>.of[height](depth, packed_a + i * depth, 0, 0,
                                                          packed_b + j * depth, nr, out, out_m,
                                                          !first);
               if (through_tile || (last && !in_place))

@@ -19,7 +19,8 @@ template <class A>
 constexpr int kColumns = kColumnVectors * kLanes<A>;
 
 // c[i][j] (+)= sum_k a[i*a_row + k*a_k] * b[k*b_k + j] for `Rows` rows and NV vectors of columns.
-template <class A, int Rows, int NV, bool Packed>
+// Row and K, where not 0, are the strides of a at compile time.
+template <class A, int Rows, int NV, int Row, int K>
 inline void micro(int64_t k_size, const A* a, int64_t a_row, int64_t a_k, const A* b, int64_t b_k,
                   A* c, int64_t c_row, bool accumulate) {
   vec<A> sum[Rows][NV];
@@ -33,11 +34,11 @@ inline void micro(int64_t k_size, const A* a, int64_t a_row, int64_t a_k, const 
     for (int v = 0; v < NV; ++v) right[v] = load(b + v * kLanes<A>);
 #pragma GCC unroll 16
     for (int i = 0; i < Rows; ++i) {
-      vec<A> left = splat(Packed ? a[i] : a[i * a_row]);
+      vec<A> left = splat(a[i * (Row != 0 ? Row : a_row)]);
 #pragma GCC unroll 2
       for (int v = 0; v < NV; ++v) sum[i][v] += left * right[v];
     }
-    a += Packed ? kRows : a_k;
+    a += K != 0 ? K : a_k;
     b += b_k;
   }
 #pragma GCC unroll 16
@@ -53,18 +54,21 @@ template <class A>
 using micro_function = void (*)(int64_t, const A*, int64_t, int64_t, const A*, int64_t, A*, int64_t,
                                 bool);
 // Instances for 1 … kRows rows, so that an edge costs no more than its own rows.
-template <class A, int NV, bool Packed>
+template <class A, int NV, int Row, int K>
 struct MicroTable {
   micro_function<A> of[kRows + 1];
   constexpr MicroTable() : of{} { fill<1>(); }
   template <int R>
   constexpr void fill() {
-    of[R] = &micro<A, R, NV, Packed>;
+    of[R] = &micro<A, R, NV, Row, K>;
     if constexpr (R < kRows) fill<R + 1>();
   }
 };
-template <class A, int NV, bool Packed>
-inline constexpr MicroTable<A, NV, Packed> kMicro{};
+template <class A, int NV, int Row, int K>
+inline constexpr MicroTable<A, NV, Row, K> kMicro{};
+// a in panels of pack_panel<kRows>; b in panels of pack_panel<kColumns>.
+template <class A>
+inline constexpr const auto& kPanelMicro = kMicro<A, kColumnVectors, 1, kRows>;
 
 // Transposes a kLanes x kLanes tile in registers by swapping ever larger off-diagonal blocks.
 template <class A, int S>
@@ -141,17 +145,6 @@ inline void pack_panel(const T* x, int64_t x_i, int64_t x_k, int width, int64_t 
   for (int64_t k = 0; k < k_size; ++k, out += Width)
     for (int i = 0; i < Width; ++i)
       out[i] = i < width ? static_cast<A>(to_float(x[i * x_i + k * x_k])) : A{0};
-}
-
-// c[0:rows][0:kColumns] (+)= packed A panels times one packed B panel; c has kColumns columns.
-template <class A>
-inline void multiply_panels(int64_t rows, int64_t k_size, const A* packed_a, const A* packed_b,
-                            A* c, int64_t c_row, bool accumulate) {
-  for (int64_t i = 0; i < rows; i += kRows) {
-    int64_t n = rows - i < kRows ? rows - i : kRows;
-    kMicro<A, kColumnVectors, true>.of[n](k_size, packed_a + i * k_size, 0, 0, packed_b,
-                                          kColumns<A>, c + i * c_row, c_row, accumulate);
-  }
 }
 
 }  // namespace chipset::cpu::CPU_ISA

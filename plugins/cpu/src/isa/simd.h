@@ -5,6 +5,7 @@
 
 // GCC 12 calls the undefined vectors inside its own intrinsics uninitialised (GCC bug 105593).
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
 
 #include <immintrin.h>
 
