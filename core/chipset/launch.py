@@ -98,8 +98,8 @@ def _unknown(name: str, known: list[str]) -> str:
         return text + ". 'chip' is what torch calls every chip: name the plugin"
     close = difflib.get_close_matches(name, known, n=1)
     if close:
-        return text + f". Did you mean '{close[0]}'?"
-    return text + ". 'chipset devices' shows them"
+        text += f". Did you mean '{close[0]}'?"
+    return text + " ('chipset devices' shows them all)"
 
 
 def _launch(descriptions: list[PluginDescription]) -> None:
