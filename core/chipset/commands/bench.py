@@ -46,7 +46,7 @@ def dispatch(device: DeviceName = DEFAULT_DEVICE, json: Json = False) -> None:
         document = json_format.loads(done.stdout)
         out.result(document)
         if not json:
-            out.console.print_json(data=document)
+            _print_dispatch(document["operators"], out)
 
 
 @app.command("step")
@@ -103,6 +103,20 @@ def decode(
         out.result(found | ran_on(chip))
         if not json:
             _print_decode(found, dtype, out)
+
+
+def _print_dispatch(rows: list[dict[str, Any]], out: Reporter) -> None:
+    table = Table("operator", "torch CPU µs", "chip µs", "ratio", "fallbacks")
+    table.title = "one small call, median"
+    for row in rows:
+        table.add_row(
+            row["operator"],
+            f"{row['cpu_us']:.2f}",
+            f"{row['chip_us']:.2f}",
+            f"{row['ratio']:.2f} ×",
+            str(row["fallbacks"]),
+        )
+    out.console.print(table)
 
 
 def _print_decode(found: dict[str, Any], dtype: str, out: Reporter) -> None:
