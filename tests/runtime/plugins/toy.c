@@ -4,6 +4,7 @@
 //   TOY_OLD_TABLE (ends after the required functions)  TOY_NO_DRIVER  TOY_NO_DEVICE
 // TOY_PLAIN gives it all required functions for many dtypes.
 // Options: devices (count), capacity (bytes per device).
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,7 @@ typedef struct {
 static const chipset_host* host;
 static allocation allocations[MAX_DEVICES][MAX_ALLOCATIONS];
 static uint64_t used[MAX_DEVICES];
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static chipset_status fail(chipset_status status, const char* text) {
   host->set_error(text);
@@ -75,8 +77,7 @@ static chipset_status device_sync(int32_t device) {
   return CHIPSET_STATUS_OK;
 }
 
-static chipset_status mem_alloc(int32_t device, int32_t kind, uint64_t bytes, void** pointer) {
-  (void)kind;
+static chipset_status allocate(int32_t device, uint64_t bytes, void** pointer) {
   *pointer = NULL;
   if (bytes == 0) return CHIPSET_STATUS_OK;
   if (used[device] + bytes > capacity())
@@ -93,7 +94,14 @@ static chipset_status mem_alloc(int32_t device, int32_t kind, uint64_t bytes, vo
   }
   return fail(CHIPSET_STATUS_OUT_OF_MEMORY, "too many allocations");
 }
-static chipset_status mem_free(int32_t device, void* pointer) {
+static chipset_status mem_alloc(int32_t device, int32_t kind, uint64_t bytes, void** pointer) {
+  (void)kind;
+  pthread_mutex_lock(&mutex);
+  const chipset_status status = allocate(device, bytes, pointer);
+  pthread_mutex_unlock(&mutex);
+  return status;
+}
+static chipset_status release(int32_t device, void* pointer) {
   if (pointer == NULL) return CHIPSET_STATUS_OK;
   for (int i = 0; i < MAX_ALLOCATIONS; ++i) {
     allocation* a = &allocations[device][i];
@@ -104,6 +112,12 @@ static chipset_status mem_free(int32_t device, void* pointer) {
     return CHIPSET_STATUS_OK;
   }
   return fail(CHIPSET_STATUS_INVALID, "mem_free: not allocated here");
+}
+static chipset_status mem_free(int32_t device, void* pointer) {
+  pthread_mutex_lock(&mutex);
+  const chipset_status status = release(device, pointer);
+  pthread_mutex_unlock(&mutex);
+  return status;
 }
 static chipset_status mem_copy(chipset_stream stream, void* destination, const void* source,
                                uint64_t bytes, int32_t kind) {

@@ -1,0 +1,1 @@
+#include "chipset/abi_check.h"
