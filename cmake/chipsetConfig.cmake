@@ -4,13 +4,13 @@
 #   find_package(chipset REQUIRED)
 #   chipset_add_plugin(mychip src/mychip.cpp)      # libchipset_mychip.so
 if(NOT TARGET chipset::chipset)
+  # Beside this folder in an installed package, under csrc in a source tree.
+  find_path(_chipset_include chipset/chipset.h REQUIRED NO_CACHE NO_DEFAULT_PATH
+    PATHS "${CMAKE_CURRENT_LIST_DIR}/../include" "${CMAKE_CURRENT_LIST_DIR}/../csrc/include")
   add_library(chipset::chipset INTERFACE IMPORTED)
-  get_filename_component(_chipset_include "${CMAKE_CURRENT_LIST_DIR}/../include" ABSOLUTE)
-  if(NOT EXISTS "${_chipset_include}") # the source tree
-    get_filename_component(_chipset_include "${CMAKE_CURRENT_LIST_DIR}/../csrc/include" ABSOLUTE)
-  endif()
   set_target_properties(chipset::chipset PROPERTIES
     INTERFACE_INCLUDE_DIRECTORIES "${_chipset_include}")
+  add_library(chipset::headers ALIAS chipset::chipset)
   unset(_chipset_include)
 endif()
 
