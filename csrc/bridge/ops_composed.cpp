@@ -43,9 +43,7 @@
 #include <ATen/ops/special_xlog1py_meta.h>
 #include <ATen/ops/sub.h>
 #include <ATen/ops/sum.h>
-#include <ATen/ops/view_as_complex_native.h>
 #include <ATen/ops/view_as_real.h>
-#include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/xlogy.h>
 #include <torch/library.h>
@@ -360,8 +358,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("special_entr.out", TORCH_FN(entr_out));
   m.impl("special_xlog1py.out", TORCH_FN(xlog1py_out));
   m.impl("round.decimals_out", TORCH_FN(round_decimals_out));
-  m.impl("view_as_real", TORCH_FN(at::native::view_as_real));
-  m.impl("view_as_complex", TORCH_FN(at::native::view_as_complex));
   m.impl("complex.out", TORCH_FN(complex_out));
   m.impl("polar.out", TORCH_FN(polar_out));
   m.impl("linalg_cross.out", TORCH_FN(cross_out));
