@@ -36,7 +36,8 @@ class _FirstPart(nn.Module):
         self.shared = shared
 
     def forward(self, x: Tensor) -> Tensor:
-        first, *rest = self.linear(x).split(self.shared.sizes, dim=-1)
+        whole: Tensor = self.linear(x)
+        first, *rest = torch.split(whole, self.shared.sizes, dim=-1)
         self.shared.input, self.shared.parts = x, [None, *rest]
         return first
 
