@@ -82,6 +82,17 @@ bool copy_values(const at::Tensor& destination, const at::Tensor& source);
 
 // Complex numbers are moved as pairs of reals.
 bool copy_complex(const at::Tensor& destination, const at::Tensor& source) {
+  if (destination.scalar_type() == at::kBool) {  // true where either part is not zero
+    const at::Tensor parts = at::view_as_real(plain(source));
+    const at::Tensor imaginary =
+        bridge::empty(destination.sizes(), at::kBool, device_index(destination));
+    if (!copy_values(destination, parts.select(-1, 0)) ||
+        !copy_values(imaginary, parts.select(-1, 1))) {
+      return false;
+    }
+    const_cast<at::Tensor&>(destination).logical_or_(imaginary);
+    return true;
+  }
   if (!destination.is_complex()) {  // the imaginary part is dropped, as torch warned
     return copy_values(destination, at::view_as_real(plain(source)).select(-1, 0));
   }

@@ -29,23 +29,24 @@ class Stream(torch.Stream):
 
 
 class Event(torch.Event):
-    """A point in a stream.
+    """A point in a stream. Calling it gives a torch.Event of the chip.
+
+    Torch compares the exact type of an event, so that an instance of a subclass cannot be used
+    with its own functions.
 
     Args:
         enable_timing: whether ``elapsed_time`` may be asked.
     """
 
-    def __new__(
+    def __new__(  # type: ignore[misc]
         cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
-    ) -> Event:
-        event: Event = super().__new__(
-            cls,
+    ) -> torch.Event:
+        return torch.Event(
             device="chip",
             enable_timing=enable_timing,
             blocking=blocking,
             interprocess=interprocess,
         )
-        return event
 
 
 def current_stream(device: Target = None) -> torch.Stream:

@@ -44,7 +44,7 @@ def test_there_and_back(chip: torch.device, dtype: torch.dtype, layout: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("source", "target"), itertools.permutations(DTYPES, 2), ids=lambda d: str(d)[6:]
+    ("source", "target"), list(itertools.permutations(DTYPES, 2)), ids=lambda d: str(d)[6:]
 )
 def test_conversion_on_the_chip(
     chip: torch.device, no_fallback: None, source: torch.dtype, target: torch.dtype
