@@ -4,92 +4,35 @@
 //
 // CHIPSET_CACHING=0 (implied by CHIPSET_CHECK=1) gives every allocation memory of its own and its
 // exact size, so that the checked layer and strict devices see each tensor's bounds and lifetime.
+#include "allocator.h"
+
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <map>
-#include <mutex>
-#include <sstream>
-
-#include "block.h"
-#include "plugin.h"
-#include "pools.h"
 
 namespace chipset::runtime {
 namespace {
-
-bool wants_cache() {
-  const char* text = std::getenv("CHIPSET_CACHING");
-  return !(text != nullptr && std::strcmp(text, "0") == 0) && !is_set("CHIPSET_CHECK");
-}
 
 std::size_t round_up(std::size_t value, std::size_t step) {
   return (value + step - 1) / step * step;
 }
 
-std::string size_text(std::int64_t bytes) {
-  char text[32];
-  const double b = static_cast<double>(bytes);
-  if (bytes >= 1 << 30)
-    std::snprintf(text, sizeof text, "%.2f GiB", b / (1 << 30));
-  else if (bytes >= 1 << 20)
-    std::snprintf(text, sizeof text, "%.2f MiB", b / (1 << 20));
-  else
-    std::snprintf(text, sizeof text, "%.1f KiB", b / 1024);
-  return text;
+Block* handle_of(void* pointer, const char* function) {
+  Block* block = index_find(pointer);
+  if (block == nullptr)
+    throw Error(CHIPSET_STATUS_INVALID, std::string(function) +
+                                            ": the pointer is not the start of a block of the "
+                                            "caching allocator");
+  return block;
 }
 
-struct PrivatePool {
-  Pool small{true};
-  Pool large{false};
-};
+}  // namespace
 
-class DeviceAllocator {
- public:
-  Block* allocate(int index, std::size_t bytes, chipset_stream stream);
-  void deallocate(Block* block);
-  void record(Block* block, chipset_stream stream);
-  void empty_cache(int index);
-
-  void begin_private(std::uint64_t id);
-  void end_private(std::uint64_t id);
-  void release_private(std::uint64_t id);
-
-  MemoryStats stats();
-  void reset_peak();
-  void reset_accumulated();
-  std::string map(int index);
-
- private:
-  Block* find(int index, Pool& pool, std::size_t size, std::size_t bytes, chipset_stream stream);
-  Block* new_segment(int index, Pool& pool, std::size_t size, chipset_stream stream);
-  void split(Block* block, std::size_t size);
-  void give_back(Block* block);
-  void collect_passed(bool wait);
-  void free_cached(int index);
-  void free_segment(Block* block);
-  void add(Stat (&stat)[3], const Block* block, std::int64_t by);
-  void subtract(Stat (&stat)[3], const Block* block, std::int64_t by);
-  void note_active_peak();
-  std::string map_locked(int index);
-
-  std::mutex mutex_;
-  bool cache_ = wants_cache();
-  Pool small_{true};
-  Pool large_{false};
-  std::map<std::uint64_t, std::unique_ptr<PrivatePool>> private_;
-  PrivatePool* capturing_ = nullptr;
-  std::vector<std::pair<Fence, Block*>> waiting_;
-  std::vector<Block*> held_;  // used by other streams during a capture; kept until it is released
-  std::map<char*, std::size_t> segments_;  // sizes by address
-  MemoryStats stats_;
-  Stat waiting_count_[3];
-  Stat waiting_bytes_[3];
-  std::int64_t active_peak_[3] = {};
-  std::int64_t active_bytes_peak_[3] = {};
-};
+bool wants_cache() {
+  const char* text = std::getenv("CHIPSET_CACHING");
+  return !(text != nullptr && std::strcmp(text, "0") == 0) && !is_set("CHIPSET_CHECK");
+}
 
 DeviceAllocator& allocator(int device) {
   static auto* all = new std::array<DeviceAllocator, kMaxDevices>;
@@ -378,126 +321,6 @@ void DeviceAllocator::release_private(std::uint64_t id) {
   }
   private_.erase(found);
 }
-
-void derive_active(Stat& active, const Stat& allocated, const Stat& waiting, std::int64_t peak) {
-  active.current = allocated.current + waiting.current;
-  active.allocated = allocated.allocated;
-  active.peak = std::max({peak, allocated.peak, active.current});
-}
-
-template <class F>
-void each_stat(MemoryStats& stats, F&& f) {
-  for (auto* family : {&stats.allocation, &stats.segment, &stats.active, &stats.inactive_split,
-                       &stats.allocated_bytes, &stats.reserved_bytes, &stats.active_bytes,
-                       &stats.inactive_split_bytes, &stats.requested_bytes}) {
-    for (Stat& s : *family) f(s);
-  }
-}
-
-MemoryStats DeviceAllocator::stats() {
-  std::lock_guard lock(mutex_);
-  // Free parts of used segments are counted when asked for, so that the fast path need not; their
-  // peak is the highest that was ever asked.
-  for (int i = 0; i < 3; ++i) {
-    stats_.inactive_split[i].current = 0;
-    stats_.inactive_split_bytes[i].current = 0;
-  }
-  for (const auto& [base, size] : segments_) {
-    for (const Block* b = index_find(base); b != nullptr; b = b->next) {
-      const bool idle = b->state == BlockState::free || b->state == BlockState::parked;
-      if (!idle || b->whole_segment()) continue;
-      for (int i : {0, b->pool->small ? 1 : 2}) {
-        stats_.inactive_split[i].current += 1;
-        stats_.inactive_split_bytes[i].current += static_cast<std::int64_t>(b->size);
-      }
-    }
-  }
-  for (int i = 0; i < 3; ++i) {
-    for (Stat* s : {&stats_.inactive_split[i], &stats_.inactive_split_bytes[i]})
-      s->peak = std::max(s->peak, s->current);
-    derive_active(stats_.active[i], stats_.allocation[i], waiting_count_[i], active_peak_[i]);
-    derive_active(stats_.active_bytes[i], stats_.allocated_bytes[i], waiting_bytes_[i],
-                  active_bytes_peak_[i]);
-  }
-  MemoryStats out = stats_;
-  each_stat(out, [](Stat& s) { s.freed = s.allocated - s.current; });
-  return out;
-}
-
-void DeviceAllocator::reset_peak() {
-  std::lock_guard lock(mutex_);
-  each_stat(stats_, [](Stat& s) { s.peak = s.current; });
-  std::fill(std::begin(active_peak_), std::end(active_peak_), 0);
-  std::fill(std::begin(active_bytes_peak_), std::end(active_bytes_peak_), 0);
-}
-
-void DeviceAllocator::reset_accumulated() {
-  std::lock_guard lock(mutex_);
-  each_stat(stats_, [](Stat& s) { s.allocated = s.current; });
-  stats_.num_alloc_retries = stats_.num_ooms = stats_.num_sync_all_streams = 0;
-  stats_.num_device_alloc = stats_.num_device_free = 0;
-}
-
-std::string DeviceAllocator::map(int index) {
-  std::lock_guard lock(mutex_);
-  return map_locked(index);
-}
-
-std::string DeviceAllocator::map_locked(int index) {
-  constexpr std::size_t kMostRows = 16;
-  const Device& d = device(index);
-  std::uint64_t free_bytes = 0;
-  std::uint64_t total_bytes = 0;
-  std::ostringstream out;
-  out << "memory map of " << d.plugin << ":" << d.local << "\n";
-  if (d.api->device_memory(d.local, &free_bytes, &total_bytes) == CHIPSET_STATUS_OK)
-    out << "  device     " << size_text(static_cast<std::int64_t>(free_bytes)) << " free of "
-        << size_text(static_cast<std::int64_t>(total_bytes)) << "\n";
-  out << "  allocated  " << size_text(stats_.allocated_bytes[0].current) << " in "
-      << stats_.allocation[0].current << " blocks (peak "
-      << size_text(stats_.allocated_bytes[0].peak) << ")\n"
-      << "  waiting    " << size_text(waiting_bytes_[0].current)
-      << " freed, but a stream has still to pass\n"
-      << "  reserved   " << size_text(stats_.reserved_bytes[0].current) << " in "
-      << stats_.segment[0].current << " segments\n"
-      << "  segments, largest first ('#' allocated, 'w' waiting, '.' free):\n";
-  std::vector<std::pair<std::size_t, char*>> order;
-  for (const auto& [base, size] : segments_) order.emplace_back(size, base);
-  std::sort(order.rbegin(), order.rend());
-  for (std::size_t i = 0; i < order.size() && i < kMostRows; ++i) {
-    constexpr std::size_t kColumns = 40;
-    const auto& [size, base] = order[i];
-    std::string row(kColumns, '.');
-    std::size_t largest = 0;
-    for (const Block* b = index_find(base); b != nullptr; b = b->next) {
-      const bool idle = b->state == BlockState::free || b->state == BlockState::parked;
-      if (idle) {
-        largest = std::max(largest, b->size);
-        continue;
-      }
-      const auto offset = static_cast<std::size_t>(b->pointer - base);
-      const std::size_t first = offset * kColumns / size;
-      const std::size_t last = (offset + b->size) * kColumns / size;
-      for (std::size_t c = first; c < std::min(std::max(last, first + 1), kColumns); ++c)
-        row[c] = b->state == BlockState::used ? '#' : 'w';
-    }
-    out << "    [" << row << "] " << size_text(static_cast<std::int64_t>(size))
-        << ", largest free piece " << size_text(static_cast<std::int64_t>(largest)) << "\n";
-  }
-  if (order.size() > kMostRows) out << "    and " << order.size() - kMostRows << " more\n";
-  return out.str();
-}
-
-Block* handle_of(void* pointer, const char* function) {
-  Block* block = index_find(pointer);
-  if (block == nullptr)
-    throw Error(CHIPSET_STATUS_INVALID, std::string(function) +
-                                            ": the pointer is not the start of a block of the "
-                                            "caching allocator");
-  return block;
-}
-
-}  // namespace
 
 Allocation allocate_block(int device, std::size_t bytes, chipset_stream stream) {
   if (bytes == 0) return {nullptr, nullptr};

@@ -111,6 +111,7 @@ void CallRecord::finish(chipset_status status) {
   const auto size = static_cast<std::uint32_t>(bytes_.size());
   std::fwrite(&size, sizeof size, 1, r.file);
   std::fwrite(bytes_.data(), 1, bytes_.size(), r.file);
+  std::fflush(r.file);  // a run that crashes leaves all of its calls
 }
 
 }  // namespace chipset::runtime

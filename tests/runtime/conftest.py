@@ -44,6 +44,21 @@ def toy(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Callable[
 
 
 @pytest.fixture
+def with_cpu(repository: Path, run_python: Callable[..., object]) -> Callable[..., str]:
+    """Runs a program with the CPU chip in the place of the toy; returns its output."""
+
+    def run(program: str, env: dict[str, str] | None = None, **options: str) -> str:
+        library = repository / "plugins" / "cpu" / "chipset_cpu" / "libchipset_cpu.so"
+        assert library.exists(), f"{library} is not built; run 'pip install -e .'"
+        prelude = PRELUDE.format(library=str(library), options=options).replace('"toy"', '"cpu"')
+        done = run_python(prelude + program, env=env)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture
 def with_toy(toy: Callable[..., Path], run_python: Callable[..., object]) -> Callable[..., str]:
     """Runs a program with the toy launched (``rt``, ``stream``, ``dev``); returns its output."""
 

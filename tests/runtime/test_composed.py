@@ -264,6 +264,18 @@ def test_composition(name, with_toy):
     assert "'toy." in out
 
 
+ONE_DEVICE = [name for name in CASES if name != "a copy between devices"]
+
+
+@pytest.mark.parametrize("name", ONE_DEVICE)
+@pytest.mark.parametrize("compose", ["0", "1"], ids=["native", "composed"])
+def test_the_cpu_chip_agrees(name, compose, with_cpu):
+    """The same cases with the CPU chip's own functions, and with those composed on it."""
+    program = HELPERS + CASES[name] + "print(sorted(rt.composed_counts()))\n"
+    out = with_cpu(program, env={"CHIPSET_CHECK": "1", "CHIPSET_COMPOSE": compose})
+    assert ("cpu." in out) or compose == "0"
+
+
 def test_unsupported_stays_unsupported(with_toy):
     """What the required functions cannot do is not composed: the caller hears so."""
     out = with_toy("""
