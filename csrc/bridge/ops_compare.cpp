@@ -68,6 +68,14 @@ bool equal(const Tensor& self, const Tensor& other) {
   return at::all(at::eq(self, other)).item<bool>();
 }
 
+// The waist has no assertion in a stream: the value is read, so these synchronise.
+void assert_async(const Tensor& self) {
+  TORCH_CHECK(self.item().toBool(), "Expected Tensor with single nonzero value, but got zero");
+}
+void assert_async_message(const Tensor& self, std::string_view message) {
+  TORCH_CHECK(self.item().toBool(), message);
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 #define REGISTER_COMPARISON(NAME, OP)                                                             \
   m.impl(#NAME ".Tensor",                                                                         \
@@ -87,6 +95,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl(#NAME ".out", TORCH_FN((logical_out<at::_ops::NAME##_out, CHIPSET_POINTWISE_OP_##OP>)));
   LOGICALS(REGISTER_LOGICAL)
   m.impl("equal", TORCH_FN(equal));
+  m.impl("_assert_async", TORCH_FN(assert_async));
+  m.impl("_assert_async.msg", TORCH_FN(assert_async_message));
 }
 
 }  // namespace

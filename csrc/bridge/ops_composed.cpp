@@ -46,6 +46,7 @@
 #include <ATen/ops/view_as_real.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/xlogy.h>
+#include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
 #include <cmath>
@@ -323,6 +324,26 @@ Tensor& cross_out(const Tensor& self, const Tensor& other, int64_t dim, Tensor& 
   return at::cat_out(out, {component(1, 2), component(2, 0), component(0, 1)}, dim);
 }
 
+// ---- unfold ---------------------------------------------------------------------------------
+
+// The gradient of x.unfold(dim, size, step): windows overlap, so they are added one after the
+// other, or element by element of all windows, whichever takes fewer calls.
+Tensor unfold_backward(const Tensor& grad, at::IntArrayRef sizes, int64_t dim, int64_t size,
+                       int64_t step) {
+  const Tensor out = at::zeros(sizes, grad.options());
+  if (sizes.empty()) return out.copy_(grad.squeeze());
+  dim = at::maybe_wrap_dim(dim, static_cast<int64_t>(sizes.size()));
+  const int64_t windows = grad.size(dim);
+  if (windows <= size) {
+    for (int64_t w = 0; w < windows; ++w)
+      out.narrow(dim, w * step, size).add_(grad.select(dim, w).movedim(-1, dim));
+  } else {
+    for (int64_t i = 0; i < size; ++i)
+      out.slice(dim, i, i + (windows - 1) * step + 1, step).add_(grad.select(-1, i));
+  }
+  return out;
+}
+
 // ---- renorm ---------------------------------------------------------------------------------
 
 // Scales each slice along `dim` whose p-norm exceeds maxnorm down to it.
@@ -378,6 +399,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("binary_cross_entropy.out", TORCH_FN(binary_cross_entropy_out));
   m.impl("binary_cross_entropy_backward", TORCH_FN(binary_cross_entropy_backward));
   m.impl("binary_cross_entropy_backward.grad_input", TORCH_FN(binary_cross_entropy_backward_out));
+  m.impl("unfold_backward", TORCH_FN(unfold_backward));
   m.impl("renorm.out", TORCH_FN(renorm_out));
 }
 

@@ -28,6 +28,7 @@
 #include <ATen/ops/sign.h>
 #include <ATen/ops/special_i1_meta.h>
 #include <ATen/ops/special_i1e_meta.h>
+#include <ATen/ops/special_modified_bessel_i1_meta.h>
 #include <ATen/ops/special_zeta_meta.h>
 #include <ATen/ops/special_zeta_ops.h>
 #include <ATen/ops/sub.h>
@@ -149,8 +150,9 @@ Tensor& i1e_out(const Tensor& self, Tensor& out) {
   check.meta(self);
   return out.copy_(i1e(self.to(at::kDouble)));
 }
+template <class Meta>
 Tensor& i1_out(const Tensor& self, Tensor& out) {
-  Out<at::meta::structured_special_i1> check(out);
+  Out<Meta> check(out);
   check.meta(self);
   const Tensor x = self.to(at::kDouble);
   return out.copy_(at::mul(i1e(x), at::exp(at::abs(x))));
@@ -188,7 +190,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("special_zeta.out", TORCH_FN(zeta_out));
   m.impl("polygamma.out", TORCH_FN(polygamma_out));
   m.impl("special_i1e.out", TORCH_FN(i1e_out));
-  m.impl("special_i1.out", TORCH_FN(i1_out));
+  m.impl("special_i1.out", TORCH_FN(i1_out<at::meta::structured_special_i1>));
+  m.impl("special_modified_bessel_i1.out",
+         TORCH_FN(i1_out<at::meta::structured_special_modified_bessel_i1>));
   m.impl("_cdist_forward", TORCH_FN(cdist_forward));
   m.impl("_cdist_backward", TORCH_FN(cdist_backward));
 }

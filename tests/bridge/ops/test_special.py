@@ -47,3 +47,15 @@ def test_pairwise_distances(agree_on_gradients, p, shape):
 def test_distance_of_equal_rows_has_no_gradient(agree_on_gradients):
     x = torch.ones(2, 3).requires_grad_()
     agree_on_gradients(lambda x, y: torch.cdist(x, y), x, torch.ones(2, 3))
+
+
+@pytest.mark.parametrize("window", [(3, 1), (2, 3), (7, 2), (9, 1)], ids=str)
+def test_gradient_of_overlapping_windows(agree_on_gradients, window):
+    x = torch.randn(2, 9, 3).requires_grad_()
+    agree_on_gradients(lambda x: x.unfold(1, *window) * 2, x)
+
+
+def test_assertions_on_the_chip(chip):
+    torch._assert_async(torch.ones(1, device=chip))
+    with pytest.raises(RuntimeError, match="not normalised"):
+        torch._assert_async(torch.zeros(1, device=chip), "not normalised")
