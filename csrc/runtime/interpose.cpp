@@ -14,12 +14,17 @@
 namespace chipset::runtime {
 namespace {
 
-// Composed functions call others of the same table; a recording holds only the outermost.
+// Composed functions call others of the same table; a recording holds only the outermost, and what
+// is made inside, since it may live on (a segment, a pooled event).
 thread_local int depth = 0;
 struct Nesting {
   Nesting() { ++depth; }
   ~Nesting() { --depth; }
 };
+
+template <Fn F>
+constexpr bool makes_or_frees =
+    F == Fn::mem_alloc || F == Fn::mem_free || F == Fn::stream_create || F == Fn::event_create;
 
 template <Fn F, class... A>
 concept Composable = requires(Plugin& plugin, A... args) { composed(Tag<F>(), plugin, args...); };
@@ -96,7 +101,7 @@ chipset_status watched(Plugin& plugin, chipset_status (*function)(A...), A... ar
   if (watch().trace)
     trace_call(plugin, F, start, trace_now(), stream_of(args...), operands_of<F>(args...),
                flops(Tag<F>(), args...), status);
-  if (watch().record && depth == 0) record_call<F>(plugin, status, args...);
+  if (watch().record && (depth == 0 || makes_or_frees<F>)) record_call<F>(plugin, status, args...);
   return status;
 }
 
