@@ -12,6 +12,8 @@
 #include <ATen/ops/view_as_real.h>
 #include <torch/library.h>
 
+#include <cstring>
+
 #include "fallback.h"
 #include "waist.h"
 
@@ -262,9 +264,40 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& destin
 }
 
 at::Scalar local_scalar_dense(const at::Tensor& self) {
-  const at::Tensor on_host = at::empty({}, at::TensorOptions(at::kCPU).dtype(self.scalar_type()));
-  read_bytes(on_host.mutable_data_ptr(), self);
-  return at::_local_scalar_dense(on_host);
+  alignas(16) char bytes[16];
+  read_bytes(bytes, self);
+  switch (self.scalar_type()) {
+#define CHIPSET_SCALAR(type, name)         \
+  case at::ScalarType::name: {             \
+    type value;                            \
+    std::memcpy(&value, bytes, sizeof(value)); \
+    return value;                          \
+  }
+    AT_FORALL_SCALAR_TYPES_WITH_COMPLEX_EXCEPT_COMPLEX_HALF_F8NZ(CHIPSET_SCALAR)
+#undef CHIPSET_SCALAR
+    default: {  // the rare dtypes, as the host reads them
+      const at::Tensor on_host =
+          at::empty({}, at::TensorOptions(at::kCPU).dtype(self.scalar_type()));
+      std::memcpy(on_host.mutable_data_ptr(), bytes, self.element_size());
+      return at::_local_scalar_dense(on_host);
+    }
+  }
+}
+
+// As torch's own, without the way through empty_like and copy_.
+at::Tensor clone(const at::Tensor& self, std::optional<at::MemoryFormat> format) {
+  const auto wanted = format.value_or(at::MemoryFormat::Preserve);
+  const int device = device_index(self);
+  at::Tensor out;
+  if (wanted == at::MemoryFormat::Contiguous) {
+    out = bridge::empty(self.sizes(), self.scalar_type(), device);
+  } else if (wanted == at::MemoryFormat::Preserve && self.is_non_overlapping_and_dense()) {
+    out = bridge::empty_strided(self.sizes(), self.strides(), self.scalar_type(), device);
+  } else {
+    out = at::empty_like(self, self.options(), wanted);
+  }
+  if (self.numel() > 0) copy_on_chip(out, self);
+  return out;
 }
 
 }  // namespace
@@ -306,6 +339,7 @@ void read_bytes(void* destination, const at::Tensor& source) {
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_copy_from", &copy_from);
   m.impl("_copy_from_and_resize", &copy_from_and_resize);
+  m.impl("clone", &clone);
   m.impl("_local_scalar_dense", &local_scalar_dense);
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -130,3 +132,58 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
     )
     assert (done.returncode, done.stdout.strip()) == (0, "0"), done.stderr
+
+
+def test_import_torch_alone_makes_the_named_device(run_python, tmp_path: Path) -> None:
+    # As an installed package's entry point: activation runs in the middle of torch's own import.
+    info = tmp_path / "chipset_test-0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: chipset-test\nVersion: 0\n")
+    (info / "entry_points.txt").write_text(
+        "[torch.backends]\nchipset_test = chipset._autoload:autoload\n"
+    )
+    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport torch\n"
+    done = run_python(
+        program + "print(torch.ones(3, device='chip').sum().item())", env={"CHIPSET_DEVICE": "cpu"}
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "3.0"), done.stderr
+    done = run_python(program + "print('went on')", env={"CHIPSET_DEVICE": "nonsense"})
+    assert (done.returncode, done.stdout.strip()) == (0, "went on"), done.stderr
+    assert "nonsense" in done.stderr
+
+
+def test_the_bridge_keeps_the_rules_of_the_interface(run_python) -> None:
+    """Trains, switches streams, falls back and captures with every call checked."""
+    done = run_python(
+        """
+import chipset
+d = chipset.select('cpu').torch
+import torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 4)).to(d)
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(3):
+    loss = model(torch.randn(5, 8, device=d)).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+side, a = torch.chip.Stream(), torch.randn(100, device=d)
+side.wait_stream(torch.chip.current_stream())
+with side:
+    b = a * 2
+a.record_stream(side)
+torch.chip.current_stream().wait_stream(side)
+assert torch.equal((b - a).cpu(), a.cpu())
+torch.special.airy_ai(a.t())
+a.reshape(10, 10).t().contiguous().double().cpu().pin_memory().to(d, non_blocking=True).sum().item()
+graph = torch.chip.Graph()
+with torch.chip.graph(graph):
+    c = a * 3
+graph.replay()
+assert torch.equal(c.cpu(), a.cpu() * 3)
+print('ran')
+""",
+        env={"CHIPSET_CHECK": "1"},
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "ran"), done.stderr
+    assert "warning" not in done.stderr.lower()

@@ -44,7 +44,7 @@ def test_gradients_arrive_in_the_parameters_dtype(chip: torch.device) -> None:
     assert torch.allclose(there.weight.grad.cpu(), expected, atol=2e-3)
 
 
-def test_grad_scaler_skips_a_step_with_infinities(chip: torch.device) -> None:
+def test_grad_scaler_skips_a_step_with_infinities(chip: torch.device, no_fallback: None) -> None:
     weight = torch.nn.Parameter(torch.ones(4, device=chip))
     optimizer = torch.optim.SGD([weight], lr=0.5)
     scaler = torch.amp.GradScaler("chip", init_scale=8.0, growth_interval=1)
