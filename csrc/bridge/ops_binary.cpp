@@ -73,10 +73,11 @@ using at::Scalar;
 using at::Tensor;
 
 // clang-format off
-// Operator, overload of its out form, meta function and C++ name suffix, opcode, compute dtypes.
+// Operator, suffix of its meta function, overload of its out form, opcode, compute dtypes.
 #define BINARY(X) \
   X(fmax, , out, FMAX, kNumber) X(fmin, , out, FMIN, kNumber) \
-  X(atan2, , out, ATAN2, kFloat) X(hypot, , out, HYPOT, kFloat) X(copysign, _Tensor, out, COPYSIGN, kFloat) \
+  X(atan2, , out, ATAN2, kFloat) X(hypot, , out, HYPOT, kFloat) \
+  X(copysign, _Tensor, out, COPYSIGN, kFloat) \
   X(logaddexp, , out, LOGADDEXP, kFloat) X(logaddexp2, , out, LOGADDEXP2, kFloat) \
   X(xlogy, _Tensor, OutTensor, XLOGY, kFloat) X(nextafter, , out, NEXTAFTER, kFloat) \
   X(gcd, , out, GCD, kNumber) X(lcm, , out, LCM, kNumber) X(heaviside, , out, HEAVISIDE, kNumber) \
