@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cross-entropy and AdamW from reduce, gather, scatter and pointwise.
+#include <algorithm>
+
 #include "composed.h"
 #include "steps.h"
 
@@ -112,22 +114,39 @@ chipset_status composed(Tag<Fn::cross_entropy_backward>, Plugin& plugin, chipset
 
 chipset_status composed(Tag<Fn::adamw>, Plugin& plugin, chipset_stream stream,
                         const chipset_adamw_args* a) {
-  Steps all(plugin, stream);
+  Steps s(plugin, stream);
   if (a->grad_scale != nullptr || a->found_inf != nullptr)
-    return all.unsupported("adamw with grad_scale or found_inf");
+    return s.unsupported("adamw with grad_scale or found_inf");
+  // Temporaries for the largest tensor serve all, so that a lack of memory shows before anything is
+  // updated.
+  std::int64_t most = 0;
+  std::int32_t widest = CHIPSET_DTYPE_F32;
   for (std::uint32_t i = 0; i < a->num_tensors; ++i) {
-    Steps s(plugin, stream);  // its temporaries are free again for the next tensor
+    most = std::max(most, element_count(a->param[i]));
+    if (wide(a->param[i].dtype) == CHIPSET_DTYPE_F64) widest = CHIPSET_DTYPE_F64;
+  }
+  if (most == 0) return CHIPSET_STATUS_OK;
+  const bool amsgrad = a->max_exp_avg_sq != nullptr;
+  Tensor scratch[6];
+  for (Tensor& t : scratch) t = s.temporary(widest, {&t == &scratch[5] && !amsgrad ? 0 : most});
+  const Tensor scalars[2] = {s.temporary(widest, {}), s.temporary(widest, {})};
+  for (std::uint32_t i = 0; i < a->num_tensors; ++i) {
     const Tensor& param = a->param[i];
     if (empty(param)) continue;
     const std::int32_t w = wide(param.dtype);
+    const auto view = [&](const Tensor& t, const Shape& shape) {
+      Tensor out = reshape(t, shape);
+      out.dtype = w;
+      return out;
+    };
     const Shape shape = shape_of(param);
-    const Tensor p = s.temporary(w, shape);
-    const Tensor g = s.temporary(w, shape);
-    const Tensor m = s.temporary(w, shape);
-    const Tensor v = s.temporary(w, shape);
-    const Tensor t = s.temporary(w, shape);
-    const Tensor rate = s.temporary(w, {});
-    const Tensor correction = s.temporary(w, {});
+    const Tensor p = view(scratch[0], shape);
+    const Tensor g = view(scratch[1], shape);
+    const Tensor m = view(scratch[2], shape);
+    const Tensor v = view(scratch[3], shape);
+    const Tensor t = view(scratch[4], shape);
+    const Tensor rate = view(scalars[0], {});
+    const Tensor correction = view(scalars[1], {});
     s.copy(p, param);
     s.pointwise(CHIPSET_POINTWISE_OP_MUL, g, {a->grad[i], a->maximize != 0 ? -1.0 : 1.0}, w);
     if (a->lr_tensor != nullptr)
@@ -146,8 +165,8 @@ chipset_status composed(Tag<Fn::adamw>, Plugin& plugin, chipset_stream stream,
     s.pointwise(CHIPSET_POINTWISE_OP_MUL, v, {a->exp_avg_sq[i], a->beta2}, w);
     s.pointwise(CHIPSET_POINTWISE_OP_ADDCMUL, v, {v, g, g}, w, {1 - a->beta2});
     Tensor second = v;
-    if (a->max_exp_avg_sq != nullptr) {
-      second = s.temporary(w, shape);
+    if (amsgrad) {
+      second = view(scratch[5], shape);
       s.pointwise(CHIPSET_POINTWISE_OP_MAXIMUM, second, {a->max_exp_avg_sq[i], v}, w);
     }
     // denominator = sqrt(second) / sqrt(1 - beta2^step) + eps
@@ -167,10 +186,15 @@ chipset_status composed(Tag<Fn::adamw>, Plugin& plugin, chipset_stream stream,
     s.copy(param, p);
     s.copy(a->exp_avg[i], m);
     s.copy(a->exp_avg_sq[i], v);
-    if (a->max_exp_avg_sq != nullptr) s.copy(a->max_exp_avg_sq[i], second);
-    if (s.status() != CHIPSET_STATUS_OK) return s.status();
+    if (amsgrad) s.copy(a->max_exp_avg_sq[i], second);
+    // Another attempt by the caller would update the earlier tensors twice.
+    if (s.status() == CHIPSET_STATUS_UNSUPPORTED && i > 0)
+      return set_error(plugin.spec.name, CHIPSET_STATUS_INTERNAL,
+                       "adamw was composed for " + std::to_string(i) + " of " +
+                           std::to_string(a->num_tensors) + " tensors, then: " + take_error() +
+                           "; update tensors of that dtype in a call of their own");
   }
-  return CHIPSET_STATUS_OK;
+  return s.status();
 }
 
 }  // namespace chipset::runtime

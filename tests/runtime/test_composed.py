@@ -287,3 +287,28 @@ except rt.Error as error:
 """)
     assert out.startswith("2 toy: softmax:")
     assert "{}" in out
+
+
+def test_a_partly_composed_update_is_not_offered_for_another_try(with_toy):
+    """UNSUPPORTED would let the host update the first tensor a second time (ERR-002)."""
+    out = with_toy(
+        """
+def state(dtype):
+    return [dev.array(np.ones(3, dtype)) for _ in range(4)]
+first, second = state(np.float32), state(np.float16)
+steps = [dev.array(np.float32(1)), dev.array(np.float32(1))]
+names = ("param", "grad", "exp_avg", "exp_avg_sq")
+both = {n: [a, b] for n, a, b in zip(names, first, second)}
+alone = {n: [b] for n, b in zip(names, second)}
+common = dict(lr=0.1, beta1=0.9, beta2=0.99, eps=1e-8, decoupled=1)
+for count, fields in ((2, both), (1, alone)):
+    try:
+        dev.call("adamw", num_tensors=count, step=steps[:count], **fields, **common)
+    except rt.Error as error:
+        print(error.status, error)
+""",
+        macros=("TOY_PLAIN",),
+    )
+    partly, untouched = out.splitlines()
+    assert partly.startswith("6 ") and "composed for 1 of 2 tensors" in partly
+    assert untouched.startswith("2 ")
