@@ -37,8 +37,36 @@ at::Tensor plain(const at::Tensor& tensor) {
 
 // ---- within a device ------------------------------------------------------------------------
 
-// destination = op(source) for COPY and NEG, through the iterator (which coalesces dimensions).
+// The tensor as one row, for tensors that hold their elements in one piece.
+chipset_tensor flat_view(const at::Tensor& tensor) {
+  chipset_tensor out;
+  out.struct_size = sizeof(chipset_tensor);
+  out.dtype = any_dtype(tensor.scalar_type());
+  out.rank = 1;
+  out.flags = 0;
+  out.shape[0] = tensor.numel();
+  out.stride[0] = 1;
+  out.data = const_cast<void*>(tensor.const_data_ptr());
+  return out;
+}
+
+bool pointwise(int32_t op, int device, const chipset_tensor& output, const chipset_tensor& input) {
+  auto args = arguments<chipset_pointwise_args>();
+  args.op = op;
+  args.compute_dtype = output.dtype;
+  args.num_inputs = 1;
+  args.output = &output;
+  args.input[0] = &input;
+  return call<&chipset_api::pointwise>(device, args);
+}
+
+// destination = op(source) for COPY and NEG. Strided tensors go through the iterator, which
+// coalesces dimensions and checks for overlap.
 bool pointwise(int32_t op, const at::Tensor& destination, const at::Tensor& source) {
+  const int device = device_index(destination);
+  if (!destination.is_alias_of(source) && same_dense_layout(destination, source)) {
+    return pointwise(op, device, flat_view(destination), flat_view(source));
+  }
   const auto iterator = at::TensorIteratorConfig()
                             .add_output(destination)
                             .add_const_input(source)
@@ -49,14 +77,7 @@ bool pointwise(int32_t op, const at::Tensor& destination, const at::Tensor& sour
                             .build();
   if (iterator.numel() == 0) return true;
   if (iterator.ndim() > CHIPSET_MAX_RANK) return false;
-  const chipset_tensor out = view(iterator, 0), in = view(iterator, 1);
-  auto args = arguments<chipset_pointwise_args>();
-  args.op = op;
-  args.compute_dtype = out.dtype;
-  args.num_inputs = 1;
-  args.output = &out;
-  args.input[0] = &in;
-  return call<&chipset_api::pointwise>(device_index(destination), args);
+  return pointwise(op, device, view(iterator, 0), view(iterator, 1));
 }
 
 void move_bytes(int device, void* destination, const void* source, size_t bytes, int32_t kind) {
@@ -267,11 +288,11 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
   alignas(16) char bytes[16];
   read_bytes(bytes, self);
   switch (self.scalar_type()) {
-#define CHIPSET_SCALAR(type, name)         \
-  case at::ScalarType::name: {             \
-    type value;                            \
+#define CHIPSET_SCALAR(type, name)             \
+  case at::ScalarType::name: {                 \
+    type value;                                \
     std::memcpy(&value, bytes, sizeof(value)); \
-    return value;                          \
+    return value;                              \
   }
     AT_FORALL_SCALAR_TYPES_WITH_COMPLEX_EXCEPT_COMPLEX_HALF_F8NZ(CHIPSET_SCALAR)
 #undef CHIPSET_SCALAR

@@ -41,9 +41,8 @@ void non_finite_check_and_unscale(at::TensorList gradients, at::Tensor& found_in
   }
 }
 
-at::Tensor& update_scale(at::Tensor& scale, at::Tensor& growth_tracker,
-                         const at::Tensor& found_inf, double growth_factor, double backoff_factor,
-                         int64_t growth_interval) {
+at::Tensor& update_scale(at::Tensor& scale, at::Tensor& growth_tracker, const at::Tensor& found_inf,
+                         double growth_factor, double backoff_factor, int64_t growth_interval) {
   TORCH_CHECK(growth_tracker.numel() == 1, "growth_tracker must be a 1-element tensor.");
   TORCH_CHECK(scale.numel() == 1, "current_scale must be a 1-element tensor.");
   TORCH_CHECK(found_inf.numel() == 1, "found_inf must be a 1-element tensor.");
