@@ -87,7 +87,7 @@ template <int N, typename Row>
 inline void for_each_row(const Loop<N>& loop, int64_t begin, int64_t end, Row&& row) {
   if (begin >= end) return;
   const int inner = loop.rank - 1;
-  int64_t coordinate[CHIPSET_MAX_RANK];
+  int64_t coordinate[CHIPSET_MAX_RANK] = {};
   char* base[N];  // of the row's first element
   for (int k = 0; k < N; ++k) base[k] = loop.data[k];
   int64_t rest = begin;

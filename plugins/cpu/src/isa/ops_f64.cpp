@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops_float.h"
+
+namespace chipset::cpu::CPU_ISA {
+
+constexpr OpTable kTable = float_table<double>();
+const OpTable kOpsF64 = kTable;
+
+}  // namespace chipset::cpu::CPU_ISA

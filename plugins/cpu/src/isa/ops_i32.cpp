@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops_int.h"
+
+namespace chipset::cpu::CPU_ISA {
+
+constexpr OpTable kTable = int_table<int32_t>();
+const OpTable kOpsI32 = kTable;
+
+}  // namespace chipset::cpu::CPU_ISA
