@@ -1,0 +1,1 @@
+"""What certifies a plugin."""

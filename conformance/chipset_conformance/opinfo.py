@@ -1,0 +1,244 @@
+"""PyTorch's OpInfo database on a chip, against torch's own CPU.
+
+    python -m chipset_conformance.opinfo --device cpu --json out.json
+
+Every operator of ``op_db`` runs on float32 samples, forward and backward. Each is reported as
+``native`` (no host fallback), ``fallback`` (right, but the host computed some of it), ``wrong``,
+``unsupported`` (raised an error that torch's CPU does not raise) or ``crashed``. An operator is
+native only if none of its samples fell back, forward or backward. Operators run in shards, each a
+subprocess, so that a crash costs one operator: its shard goes on with the next.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+# Not about a chip: their results are uninitialised or random by nature.
+UNDEFINED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty",
+             "new_empty_strided", "nn.functional.feature_alpha_dropout", "bernoulli"}  # fmt: skip
+RANDOM = {"multinomial", "normal", "rand_like", "randint", "randint_like", "randn", "randn_like",
+          "uniform", "cauchy", "exponential", "geometric", "log_normal", "poisson", "random",
+          "nn.functional.dropout", "nn.functional.dropout2d", "nn.functional.dropout3d",
+          "nn.functional.alpha_dropout", "nn.functional.rrelu", "bernoulli",
+          "nn.functional.scaled_dot_product_attention"}  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cpu", help="NAME[:INDEX] of the chip")
+    parser.add_argument("--json", type=Path, help="write the report to this file")
+    parser.add_argument("--samples", type=int, default=12, help="most samples of an operator")
+    parser.add_argument("--shards", type=int, default=2, help="subprocesses at a time")
+    parser.add_argument("--filter", default="", help="only operators whose name contains this")
+    parser.add_argument("--shard", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--log", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.shard is not None:
+        run_shard(options)
+        return 0
+    results = run_all(options)
+    report = summary(results, options.device)
+    if options.json:
+        options.json.write_text(json.dumps(report, indent=1))
+    print(json.dumps({k: v for k, v in report.items() if k != "operators"}, indent=1))
+    return 0 if report["samples_right_percent"] >= 99.5 and not report["status"]["crashed"] else 1
+
+
+# ---- the parent ----------------------------------------------------------------------------
+
+
+def run_all(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Runs all shards to their ends; a crashed one is started again behind what crashed."""
+    with tempfile.TemporaryDirectory() as folder:
+        logs = [Path(folder) / f"{i}.jsonl" for i in range(options.shards)]
+        running = {i: start(options, i, logs[i]) for i in range(options.shards)}
+        while running:
+            for i, process in list(running.items()):
+                process.wait()
+                if process.returncode == 0:
+                    del running[i]
+                else:
+                    mark_crash(logs[i], process.returncode)
+                    running[i] = start(options, i, logs[i])
+        return [record for log in logs for record in read(log)]
+
+
+def start(options: argparse.Namespace, shard: int, log: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "chipset_conformance.opinfo", "--device", options.device,
+               "--samples", str(options.samples), "--shards", str(options.shards),
+               "--filter", options.filter, "--shard", str(shard), "--log", str(log)]  # fmt: skip
+    return subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+
+def read(log: Path) -> list[dict[str, Any]]:
+    """Finished operators; a begun one that never finished has status ``begun``."""
+    records: dict[str, dict[str, Any]] = {}
+    for line in log.read_text().splitlines() if log.exists() else []:
+        record = json.loads(line)
+        records[record["name"]] = record
+    return list(records.values())
+
+
+def mark_crash(log: Path, code: int) -> None:
+    begun = [r for r in read(log) if r["status"] == "begun"]
+    if not begun:
+        raise SystemExit(f"a shard ended with status {code} before its first operator: run it with "
+                         "--shard 0 --log FILE to see why")  # fmt: skip
+    record = begun[-1] | {"status": "crashed", "detail": f"the process ended with status {code}"}
+    with log.open("a") as file:
+        file.write(json.dumps(record) + "\n")
+
+
+def summary(results: list[dict[str, Any]], device: str) -> dict[str, Any]:
+    status = Counter(record["status"] for record in results)
+    right = sum(record["right"] for record in results)
+    samples = sum(record["samples"] for record in results)
+    names = ("native", "fallback", "wrong", "unsupported", "crashed", "no samples")
+    return {
+        "device": device,
+        "operators_total": len(results),
+        "status": {name: status.get(name, 0) for name in names},
+        "samples": samples,
+        "samples_right": right,
+        "samples_right_percent": round(100 * right / max(samples, 1), 3),
+        "operators": sorted(results, key=lambda record: record["name"]),
+    }
+
+
+# ---- one shard -----------------------------------------------------------------------------
+
+
+def run_shard(options: argparse.Namespace) -> None:
+    import torch
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    import chipset
+
+    os.environ.setdefault("PYTORCH_TESTING", "1")
+    device = chipset.select(options.device).torch
+    done = {record["name"] for record in read(options.log)}
+    mine = [op for op in op_db if options.filter in op.name][options.shard :: options.shards]
+    for op in mine:
+        name = op.name + (f".{op.variant_test_name}" if op.variant_test_name else "")
+        if name in done or torch.float32 not in op.supported_dtypes("cpu"):
+            continue
+        record = {"name": name, "status": "begun", "samples": 0, "right": 0}
+        write(options.log, record)
+        write(options.log, record | run_operator(op, device, options.samples))
+    sys.stdout.flush()
+    os._exit(0)  # nothing to tear down: the log is written
+
+
+def write(log: Path, record: dict[str, Any]) -> None:
+    with log.open("a") as file:
+        file.write(json.dumps(record) + "\n")
+
+
+def run_operator(op: Any, device: Any, most: int) -> dict[str, Any]:
+    """Status, counts, the operators that fell back, and the first fault of one operator."""
+    import torch
+
+    import chipset
+
+    chipset.reset_fallbacks()
+    samples = right = 0
+    faults: list[str] = []
+    status = ""
+    backward = op.supports_autograd
+    torch.manual_seed(0)
+    try:
+        inputs = [s for s, _ in zip(op.sample_inputs("cpu", torch.float32, requires_grad=backward),
+                                    range(most), strict=False)]  # fmt: skip
+    except Exception as error:
+        return {"status": "no samples", "detail": str(error)[:200]}
+    for sample in inputs:
+        expected, expected_error = evaluate(op, sample, None)
+        samples += 1
+        found, error = evaluate(op, sample, device)
+        if expected_error is not None:
+            right += 1  # torch's CPU refuses it too: nothing to compare
+        elif error is not None:
+            status = status or "unsupported"
+            faults.append(error)
+        else:
+            fault = difference(op, expected, found)
+            right += fault is None
+            if fault is not None:
+                status = "wrong"
+                faults.append(fault)
+    fallbacks = chipset.fallbacks()
+    return {
+        "status": status or ("fallback" if fallbacks else "native"),
+        "samples": samples,
+        "right": right,
+        "fallbacks": sorted(fallbacks),
+        "detail": faults[0][:300] if faults else "",
+    }
+
+
+def evaluate(op: Any, sample: Any, device: Any) -> tuple[Any, str | None]:
+    """The result and the gradients of one sample, on torch's CPU or on the device."""
+    import torch
+
+    def move(x: Any) -> Any:
+        if isinstance(x, torch.Tensor):
+            moved = x.detach().clone() if device is None else x.detach().to(device)
+            return moved.requires_grad_(x.requires_grad)
+        if device is not None and isinstance(x, torch.device | str) and str(x) == "cpu":
+            return device
+        return x
+
+    try:
+        torch.manual_seed(0)
+        sample = sample.transform(move)
+        result = op(sample.input, *sample.args, **sample.kwargs)
+        if sample.output_process_fn_grad is not None:
+            result = sample.output_process_fn_grad(result)
+        flat = torch.utils._pytree.tree_leaves(result)
+        leaves = [t for t in torch.utils._pytree.tree_leaves(
+            (sample.input, sample.args, sample.kwargs))
+            if isinstance(t, torch.Tensor) and t.requires_grad]  # fmt: skip
+        outputs = [t for t in flat if isinstance(t, torch.Tensor) and t.requires_grad]
+        grads: tuple[Any, ...] = ()
+        if leaves and outputs:
+            loss = [t.abs().sum() if t.is_complex() else t.sum() for t in outputs]
+            grads = torch.autograd.grad(sum(loss[1:], loss[0]), leaves, allow_unused=True)
+        return (flat, grads), None
+    except Exception as error:
+        return None, f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+
+
+def difference(op: Any, expected: Any, found: Any) -> str | None:
+    """None if both agree: exactly in shape and dtype, closely in value (shape only if random)."""
+    import torch
+
+    for what, want, have in (("output", expected[0], found[0]), ("grad", expected[1], found[1])):
+        if len(want) != len(have):
+            return f"{what}: {len(have)} results instead of {len(want)}"
+        for w, h in zip(want, have, strict=True):
+            if not isinstance(w, torch.Tensor):
+                continue
+            if not isinstance(h, torch.Tensor):
+                return f"{what}: {type(h).__name__} instead of a tensor"
+            if w.shape != h.shape or w.dtype != h.dtype:
+                return f"{what}: {h.dtype} {list(h.shape)}, not {w.dtype} {list(w.shape)}"
+            if op.name in UNDEFINED or op.name in RANDOM or w.is_sparse:
+                continue
+            try:
+                torch.testing.assert_close(h.detach().cpu(), w.detach(), rtol=1e-4, atol=1e-4,
+                                           equal_nan=True, check_stride=False)  # fmt: skip
+            except AssertionError as error:
+                return f"{what}: {' '.join(str(error).split())}"
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
