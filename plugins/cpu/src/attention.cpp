@@ -45,7 +45,8 @@ chipset_status check_shape(const char* function, const char* name, const chipset
               dtype_name(t->dtype), dtype_name(dtype));
 }
 
-chipset_status check_mask(const char* function, const chipset_attention_args& a, const Shape& full) {
+chipset_status check_mask(const char* function, const chipset_attention_args& a,
+                          const Shape& full) {
   const chipset_tensor& m = *a.mask;
   const bool is_float = m.dtype == a.q->dtype || m.dtype == CHIPSET_DTYPE_F32;
   if (m.dtype != CHIPSET_DTYPE_BOOL && !is_float) {
@@ -94,8 +95,10 @@ chipset_status check(const char* function, const chipset_attention_args& a, bool
   const Shape out{4, {batch, heads, s_q, v.shape[3]}};
   const int32_t dtype = q.dtype;
   const int32_t wide = dtype == CHIPSET_DTYPE_F64 ? CHIPSET_DTYPE_F64 : CHIPSET_DTYPE_F32;
-  RETURN_UNLESS_OK(check_shape(function, "k", a.k, {4, {batch, k.shape[1], s_k, k.shape[3]}}, dtype));
-  RETURN_UNLESS_OK(check_shape(function, "v", a.v, {4, {batch, k.shape[1], s_k, v.shape[3]}}, dtype));
+  RETURN_UNLESS_OK(
+      check_shape(function, "k", a.k, {4, {batch, k.shape[1], s_k, k.shape[3]}}, dtype));
+  RETURN_UNLESS_OK(
+      check_shape(function, "v", a.v, {4, {batch, k.shape[1], s_k, v.shape[3]}}, dtype));
   RETURN_UNLESS_OK(check_shape(function, "out", a.out, out, dtype));
   if (backward || a.lse != nullptr)
     RETURN_UNLESS_OK(check_shape(function, "lse", a.lse, {3, {batch, heads, s_q}}, wide));

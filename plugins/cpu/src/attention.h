@@ -17,8 +17,8 @@ struct AttentionProblem {
   int64_t batch, heads, kv_heads, s_q, s_k, d, d_v;
   int32_t dtype;
   View4 q, k, v, out, lse, dout, dq, dk, dv;
-  View4 mask;                        // BOOL or float
-  View4 columns;                     // FlashMask, I32
+  View4 mask;                          // BOOL or float
+  View4 columns;                       // FlashMask, I32
   int64_t column_heads, column_count;  // its sizes of dimension 1 and 3
   bool causal;
   double scale, softcap;
@@ -31,8 +31,14 @@ struct AttentionKernels {
   bool (*backward)(const AttentionProblem& problem);
 };
 
-namespace generic { extern const AttentionKernels attention_kernels; }
-namespace avx2 { extern const AttentionKernels attention_kernels; }
-namespace avx512 { extern const AttentionKernels attention_kernels; }
+namespace generic {
+extern const AttentionKernels attention_kernels;
+}
+namespace avx2 {
+extern const AttentionKernels attention_kernels;
+}
+namespace avx512 {
+extern const AttentionKernels attention_kernels;
+}
 
 }  // namespace chipset::cpu

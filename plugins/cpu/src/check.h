@@ -17,11 +17,12 @@ inline bool is_number_float(int32_t dtype) {
 }
 
 // A tensor of floats of the given shape.
-inline chipset_status check_floats(const char* function, const char* name, const chipset_tensor* t) {
+inline chipset_status check_floats(const char* function, const char* name,
+                                   const chipset_tensor* t) {
   RETURN_UNLESS_OK(check_tensor(function, name, t));
   if (is_number_float(t->dtype)) return CHIPSET_STATUS_OK;
-  return fail(CHIPSET_STATUS_UNSUPPORTED, "%s: %s is %s; need f16, bf16, f32 or f64", function, name,
-              dtype_name(t->dtype));
+  return fail(CHIPSET_STATUS_UNSUPPORTED, "%s: %s is %s; need f16, bf16, f32 or f64", function,
+              name, dtype_name(t->dtype));
 }
 inline chipset_status check_like(const char* function, const char* name, const chipset_tensor* t,
                                  const char* other_name, const chipset_tensor& other) {

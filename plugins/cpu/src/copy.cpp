@@ -27,7 +27,8 @@ void move_row(char* to, int64_t to_stride, const char* from, int64_t from_stride
     return;
   }
   if (to_stride == kSize && from_stride == 0) {
-    if (n > 0) std::fill_n(reinterpret_cast<Element*>(to), n, *reinterpret_cast<const Element*>(from));
+    if (n > 0)
+      std::fill_n(reinterpret_cast<Element*>(to), n, *reinterpret_cast<const Element*>(from));
     return;
   }
   for (int64_t i = 0; i < n; ++i) {
@@ -36,8 +37,8 @@ void move_row(char* to, int64_t to_stride, const char* from, int64_t from_stride
   }
 }
 
-// Tiles of a transposition: rows of the output, along which the input is far apart, by columns along
-// which the input is dense. One tile's lines of either side stay in L1.
+// Tiles of a transposition: rows of the output, along which the input is far apart, by columns
+// along which the input is dense. One tile's lines of either side stay in L1.
 template <typename Element>
 void move_tile(char* to, int64_t to_row, const char* from, int64_t from_column, int64_t rows,
                int64_t columns) {
@@ -74,23 +75,23 @@ void transpose(const Loop<2>& loop, int row) {
   const int64_t strip_bytes = kStrip * columns * static_cast<int64_t>(sizeof(Element));
   parallel_for(outer * strips, std::max<int64_t>(1, kGrainBytes / strip_bytes),
                [&](int64_t begin, int64_t end) {
-    for (int64_t task = begin; task < end; ++task) {
-      char* to = loop.data[0];
-      const char* from = loop.data[1];
-      int64_t rest = task / strips;
-      for (int d = inner - 1; d >= 0; --d) {
-        if (d == row) continue;
-        const int64_t i = rest % loop.shape[d];
-        rest /= loop.shape[d];
-        to += i * loop.stride[0][d];
-        from += i * loop.stride[1][d];
-      }
-      const int64_t first = task % strips * kStrip;
-      move_tile<Element>(to + first * loop.stride[0][row], loop.stride[0][row],
-                         from + first * loop.stride[1][row], loop.stride[1][inner],
-                         std::min(kStrip, rows - first), columns);
-    }
-  });
+                 for (int64_t task = begin; task < end; ++task) {
+                   char* to = loop.data[0];
+                   const char* from = loop.data[1];
+                   int64_t rest = task / strips;
+                   for (int d = inner - 1; d >= 0; --d) {
+                     if (d == row) continue;
+                     const int64_t i = rest % loop.shape[d];
+                     rest /= loop.shape[d];
+                     to += i * loop.stride[0][d];
+                     from += i * loop.stride[1][d];
+                   }
+                   const int64_t first = task % strips * kStrip;
+                   move_tile<Element>(to + first * loop.stride[0][row], loop.stride[0][row],
+                                      from + first * loop.stride[1][row], loop.stride[1][inner],
+                                      std::min(kStrip, rows - first), columns);
+                 }
+               });
 }
 
 template <typename Element>
@@ -115,11 +116,16 @@ void move_bits(const chipset_tensor& output, const chipset_tensor& input) {
   const chipset_tensor* const tensors[2] = {&output, &input};
   const Loop<2> loop = make_loop<2>(tensors, Order::kAny);
   switch (dtype_size(output.dtype)) {
-    case 1: return move<uint8_t>(loop);
-    case 2: return move<uint16_t>(loop);
-    case 4: return move<uint32_t>(loop);
-    case 8: return move<uint64_t>(loop);
-    default: return move<Bits128>(loop);
+    case 1:
+      return move<uint8_t>(loop);
+    case 2:
+      return move<uint16_t>(loop);
+    case 4:
+      return move<uint32_t>(loop);
+    case 8:
+      return move<uint64_t>(loop);
+    default:
+      return move<Bits128>(loop);
   }
 }
 
@@ -133,7 +139,8 @@ void convert(const chipset_tensor& output, const chipset_tensor& input) {
   const int inner = loop.rank - 1;
   const int64_t to_stride = loop.stride[0][inner];
   const int64_t from_stride = loop.stride[1][inner];
-  const bool in_place = from_stride == kComputeSize[c] && dtype_size(input.dtype) == kComputeSize[c];
+  const bool in_place =
+      from_stride == kComputeSize[c] && dtype_size(input.dtype) == kComputeSize[c];
   parallel_for(loop.numel, 32 * kBlock, [&](int64_t begin, int64_t end) {
     alignas(64) char buffer[kBlock * 8];
     for_each_row(loop, begin, end, [&](char* const* pointers, int64_t n) {
@@ -154,16 +161,16 @@ void fill(const Loop<1>& loop, const void* bytes) {
   const int64_t stride = loop.stride[0][loop.rank - 1];
   parallel_for(loop.numel, kGrainBytes / static_cast<int64_t>(sizeof(Element)),
                [&](int64_t begin, int64_t end) {
-    for_each_row(loop, begin, end, [&](char* const* pointers, int64_t n) {
-      if (stride == static_cast<int64_t>(sizeof(Element))) {
-        std::fill_n(reinterpret_cast<Element*>(pointers[0]), n, value);
-        return;
-      }
-      for (int64_t i = 0; i < n; ++i) {
-        *reinterpret_cast<Element*>(pointers[0] + i * stride) = value;
-      }
-    });
-  });
+                 for_each_row(loop, begin, end, [&](char* const* pointers, int64_t n) {
+                   if (stride == static_cast<int64_t>(sizeof(Element))) {
+                     std::fill_n(reinterpret_cast<Element*>(pointers[0]), n, value);
+                     return;
+                   }
+                   for (int64_t i = 0; i < n; ++i) {
+                     *reinterpret_cast<Element*>(pointers[0] + i * stride) = value;
+                   }
+                 });
+               });
 }
 
 }  // namespace
@@ -190,11 +197,16 @@ void fill_tensor(const chipset_tensor& output, const void* element) {
   const chipset_tensor* const tensors[1] = {&output};
   const Loop<1> loop = make_loop<1>(tensors, Order::kAny);
   switch (dtype_size(output.dtype)) {
-    case 1: return fill<uint8_t>(loop, element);
-    case 2: return fill<uint16_t>(loop, element);
-    case 4: return fill<uint32_t>(loop, element);
-    case 8: return fill<uint64_t>(loop, element);
-    default: return fill<Bits128>(loop, element);
+    case 1:
+      return fill<uint8_t>(loop, element);
+    case 2:
+      return fill<uint16_t>(loop, element);
+    case 4:
+      return fill<uint32_t>(loop, element);
+    case 8:
+      return fill<uint64_t>(loop, element);
+    default:
+      return fill<Bits128>(loop, element);
   }
 }
 

@@ -30,8 +30,14 @@ struct GemmKernels {
   bool (*gemm)(const GemmProblem& problem, bool parallel);
 };
 
-namespace generic { extern const GemmKernels gemm_kernels; }
-namespace avx2 { extern const GemmKernels gemm_kernels; }
-namespace avx512 { extern const GemmKernels gemm_kernels; }
+namespace generic {
+extern const GemmKernels gemm_kernels;
+}
+namespace avx2 {
+extern const GemmKernels gemm_kernels;
+}
+namespace avx512 {
+extern const GemmKernels gemm_kernels;
+}
 
 }  // namespace chipset::cpu

@@ -37,7 +37,7 @@ inline chipset_status check_bounds(const char* function, const Indices& indices)
     const int64_t size = indices.size[k];
     bool bad = false;
     int64_t value = 0;
-    for_each_row(loop, 0, loop.numel, [&](char* const (&p)[1], int64_t n) {
+    for_each_row(loop, 0, loop.numel, [&](char* const(&p)[1], int64_t n) {
       const int64_t step = loop.stride[0][loop.rank - 1];
       for (int64_t j = 0; j < n; ++j) {
         const int64_t i = index_at(p[0] + j * step, wide);
@@ -48,9 +48,10 @@ inline chipset_status check_bounds(const char* function, const Indices& indices)
       }
     });
     if (bad) {
-      return fail(CHIPSET_STATUS_OUT_OF_RANGE,
-                  "%s: index %lld is out of bounds for dimension %d of the index operands with size %lld",
-                  function, static_cast<long long>(value), k, static_cast<long long>(size));
+      return fail(
+          CHIPSET_STATUS_OUT_OF_RANGE,
+          "%s: index %lld is out of bounds for dimension %d of the index operands with size %lld",
+          function, static_cast<long long>(value), k, static_cast<long long>(size));
     }
   }
   return CHIPSET_STATUS_OK;
@@ -111,7 +112,7 @@ inline void walk_indexed(const IndexLoop& loop, const Indices& indices, int64_t 
     step[k] = loop.stride[2 + k][inner];
     constant = constant && step[k] == 0;
   }
-  for_each_row(loop, begin, end, [&](char* const (&p)[2 + CHIPSET_MAX_INDICES], int64_t n) {
+  for_each_row(loop, begin, end, [&](char* const(&p)[2 + CHIPSET_MAX_INDICES], int64_t n) {
     const auto offset = [&](int64_t j) {
       int64_t bytes = 0;
       for (int k = 0; k < indices.count; ++k) {
@@ -152,11 +153,16 @@ struct Bits128 {
 template <typename Function>
 inline void with_bits(int32_t dtype, Function&& function) {
   switch (dtype_size(dtype)) {
-    case 1: return function(uint8_t{});
-    case 2: return function(uint16_t{});
-    case 4: return function(uint32_t{});
-    case 8: return function(uint64_t{});
-    default: return function(Bits128{});
+    case 1:
+      return function(uint8_t{});
+    case 2:
+      return function(uint16_t{});
+    case 4:
+      return function(uint32_t{});
+    case 8:
+      return function(uint64_t{});
+    default:
+      return function(Bits128{});
   }
 }
 

@@ -43,14 +43,14 @@ struct ConvertTable {
   StoreKernel store[kComputeCount][18];
 };
 
-#define CPU_DECLARE_TABLES(isa_namespace)        \
-  namespace isa_namespace {                      \
-  extern const OpTable kOpsF32;                  \
-  extern const OpTable kOpsF64;                  \
-  extern const OpTable kOpsI32;                  \
-  extern const OpTable kOpsI64;                  \
-  extern const OpTable kOpsBf16;                 \
-  extern const ConvertTable kConvert;            \
+#define CPU_DECLARE_TABLES(isa_namespace) \
+  namespace isa_namespace {               \
+  extern const OpTable kOpsF32;           \
+  extern const OpTable kOpsF64;           \
+  extern const OpTable kOpsI32;           \
+  extern const OpTable kOpsI64;           \
+  extern const OpTable kOpsBf16;          \
+  extern const ConvertTable kConvert;     \
   }
 CPU_DECLARE_TABLES(generic)
 CPU_DECLARE_TABLES(avx2)

@@ -58,10 +58,8 @@ chipset_status cpu_norm(chipset_stream, const chipset_norm_args* args) {
   RETURN_UNLESS_OK(check_output("norm", "y", n.y));
   const int32_t wide = statistics_dtype(n.x->dtype);
   const int64_t rows = n.x->shape[0];
-  if (n.mean != nullptr)
-    RETURN_UNLESS_OK(check_vector("norm", "mean", n.mean, rows, wide, wide));
-  if (n.rstd != nullptr)
-    RETURN_UNLESS_OK(check_vector("norm", "rstd", n.rstd, rows, wide, wide));
+  if (n.mean != nullptr) RETURN_UNLESS_OK(check_vector("norm", "mean", n.mean, rows, wide, wide));
+  if (n.rstd != nullptr) RETURN_UNLESS_OK(check_vector("norm", "rstd", n.rstd, rows, wide, wide));
   if (rows == 0 || n.x->shape[1] == 0) return CHIPSET_STATUS_OK;
   NormProblem p = problem_of(n);
   p.rows = make_rows(n.x, n.y, nullptr, 1);

@@ -23,8 +23,14 @@ struct NormKernels {
   bool (*backward)(const NormProblem& problem);
 };
 
-namespace generic { extern const NormKernels norm_kernels; }
-namespace avx2 { extern const NormKernels norm_kernels; }
-namespace avx512 { extern const NormKernels norm_kernels; }
+namespace generic {
+extern const NormKernels norm_kernels;
+}
+namespace avx2 {
+extern const NormKernels norm_kernels;
+}
+namespace avx512 {
+extern const NormKernels norm_kernels;
+}
 
 }  // namespace chipset::cpu

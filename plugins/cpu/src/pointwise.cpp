@@ -22,8 +22,8 @@ constexpr int32_t kNaturalDtype[kComputeCount] = {CHIPSET_DTYPE_F32, CHIPSET_DTY
                                                   CHIPSET_DTYPE_I32, CHIPSET_DTYPE_I64};
 
 const OpTable& op_table(Compute compute) {
-  static const OpTable* const tables[kComputeCount] = {
-      &CPU_SELECT(kOpsF32), &CPU_SELECT(kOpsF64), &CPU_SELECT(kOpsI32), &CPU_SELECT(kOpsI64)};
+  static const OpTable* const tables[kComputeCount] = {&CPU_SELECT(kOpsF32), &CPU_SELECT(kOpsF64),
+                                                       &CPU_SELECT(kOpsI32), &CPU_SELECT(kOpsI64)};
   return *tables[static_cast<int>(compute)];
 }
 const OpTable& bf16_table() {
@@ -34,7 +34,7 @@ const OpTable& bf16_table() {
 // One tensor of a call, as the blocks see it.
 struct Operand {
   const chipset_tensor* tensor = nullptr;  // NULL: an immediate
-  bool direct = false;    // contiguous in the type that the kernel reads or writes
+  bool direct = false;                     // contiguous in the type that the kernel reads or writes
   bool constant = false;  // one element for the whole call; its block is filled once
   bool wrap = false;      // is first converted to a compute dtype smaller than the compute type
   Loop<1> loop;
@@ -48,9 +48,9 @@ struct Plan {
   int32_t compute_dtype = 0;
   int arity = 0;
   bool byte_result = false;
-  bool byte_first = false;   // WHERE: operand 0 is bytes
-  int64_t input_size = 4;    // bytes per element that the kernel reads
-  int64_t output_size = 4;   // and writes
+  bool byte_first = false;  // WHERE: operand 0 is bytes
+  int64_t input_size = 4;   // bytes per element that the kernel reads
+  int64_t output_size = 4;  // and writes
   Operand output;
   Operand input[kMaxArity];
   chipset_scalar immediate[kMaxArity];
@@ -179,10 +179,18 @@ void fill_constant(const Plan& plan, int k, int64_t n, void* buffer) {
     return;
   }
   switch (plan.compute) {
-    case Compute::kF32: std::fill_n(static_cast<float*>(buffer), n, static_cast<float>(value.f)); break;
-    case Compute::kF64: std::fill_n(static_cast<double*>(buffer), n, value.f); break;
-    case Compute::kI32: std::fill_n(static_cast<int32_t*>(buffer), n, static_cast<int32_t>(value.i)); break;
-    case Compute::kI64: std::fill_n(static_cast<int64_t*>(buffer), n, value.i); break;
+    case Compute::kF32:
+      std::fill_n(static_cast<float*>(buffer), n, static_cast<float>(value.f));
+      break;
+    case Compute::kF64:
+      std::fill_n(static_cast<double*>(buffer), n, value.f);
+      break;
+    case Compute::kI32:
+      std::fill_n(static_cast<int32_t*>(buffer), n, static_cast<int32_t>(value.i));
+      break;
+    case Compute::kI64:
+      std::fill_n(static_cast<int64_t*>(buffer), n, value.i);
+      break;
   }
   if (plan.compute == Compute::kI32 && plan.compute_dtype != CHIPSET_DTYPE_I32) {
     load_wrapped(plan, buffer, n);
@@ -246,9 +254,9 @@ chipset_status arange(const chipset_pointwise_args& args) {
         if (floating) {
           floats[i] = args.param[0].f + args.param[1].f * static_cast<double>(at + i);
         } else {
-          integers[i] = static_cast<int64_t>(
-              static_cast<uint64_t>(args.param[0].i) +
-              static_cast<uint64_t>(args.param[1].i) * static_cast<uint64_t>(at + i));
+          integers[i] = static_cast<int64_t>(static_cast<uint64_t>(args.param[0].i) +
+                                             static_cast<uint64_t>(args.param[1].i) *
+                                                 static_cast<uint64_t>(at + i));
         }
       }
       const char* from = reinterpret_cast<const char*>(floating ? static_cast<void*>(floats)
@@ -280,13 +288,15 @@ chipset_status check(const chipset_pointwise_args& args, const OpInfo& info) {
       return s;
     }
     if (!same_shape(*input, *args.output)) {
-      return fail(CHIPSET_STATUS_INVALID,
-                  "pointwise %s: input[%d] has shape %s, the output %s; broadcast with strides of 0",
-                  info.name, k, shape_text(*input), shape_text(*args.output));
+      return fail(
+          CHIPSET_STATUS_INVALID,
+          "pointwise %s: input[%d] has shape %s, the output %s; broadcast with strides of 0",
+          info.name, k, shape_text(*input), shape_text(*args.output));
     }
     if (args.op != CHIPSET_POINTWISE_OP_COPY && kComputeOf[input->dtype] < 0) {
-      return fail(CHIPSET_STATUS_UNSUPPORTED, "pointwise %s: input[%d] is %s, which only COPY moves",
-                  info.name, k, dtype_name(input->dtype));
+      return fail(CHIPSET_STATUS_UNSUPPORTED,
+                  "pointwise %s: input[%d] is %s, which only COPY moves", info.name, k,
+                  dtype_name(input->dtype));
     }
   }
   if (args.op == CHIPSET_POINTWISE_OP_COPY) return CHIPSET_STATUS_OK;
@@ -379,8 +389,8 @@ chipset_status make_plan(const chipset_pointwise_args& args, const OpInfo& info,
     set_loop(operand, order);
     const int32_t dtype = operand.tensor->dtype;
     const bool bytes = plan.byte_first && k == 0;
-    operand.constant = operand.loop.rank == 1 && operand.loop.stride[0][0] == 0 &&
-                       operand.loop.numel > 1;
+    operand.constant =
+        operand.loop.rank == 1 && operand.loop.stride[0][0] == 0 && operand.loop.numel > 1;
     operand.wrap = !bytes && needs_wrap(plan, dtype);
     operand.direct = !operand.constant && !operand.wrap && contiguous_loop(operand) &&
                      (bytes ? dtype_size(dtype) == 1 && !is_float(dtype) : dtype == natural);
@@ -401,7 +411,8 @@ chipset_status cpu_pointwise(chipset_stream, const chipset_pointwise_args* given
   if (const chipset_status s = check(args, info); s != CHIPSET_STATUS_OK) return s;
   if (args.op == CHIPSET_POINTWISE_OP_COPY) {
     if (args.input[0] == nullptr) {
-      return fail(CHIPSET_STATUS_INVALID, "pointwise COPY: input[0] is missing; FILL sets a number");
+      return fail(CHIPSET_STATUS_INVALID,
+                  "pointwise COPY: input[0] is missing; FILL sets a number");
     }
     return copy_tensor("pointwise COPY", *args.output, *args.input[0]);
   }
@@ -416,8 +427,8 @@ chipset_status cpu_pointwise(chipset_stream, const chipset_pointwise_args* given
     parallel_for(n, info.grain, [&](int64_t begin, int64_t end) {
       const void* in[kMaxArity] = {nullptr, nullptr, nullptr};
       for (int k = 0; k < plan.arity; ++k) {
-        in[k] = plan.input[k].loop.data[0] +
-                begin * (plan.byte_first && k == 0 ? 1 : plan.input_size);
+        in[k] =
+            plan.input[k].loop.data[0] + begin * (plan.byte_first && k == 0 ? 1 : plan.input_size);
       }
       plan.kernel(plan.output.loop.data[0] + begin * plan.output_size, in, end - begin,
                   plan.params);

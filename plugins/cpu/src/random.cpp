@@ -67,7 +67,8 @@ void draw_reals(const Draw& d, int64_t begin, int64_t n, Real* out) {
     for (int64_t i = 0; i < n; ++i) {
       const uint64_t e = static_cast<uint64_t>(begin + i);
       const uint64_t bits = wide(philox(d.seed, d.offset + e / 2), begin + i);
-      out[i] = first + static_cast<Real>(bits >> 11) * static_cast<Real>(0x1p-53) * (second - first);
+      out[i] =
+          first + static_cast<Real>(bits >> 11) * static_cast<Real>(0x1p-53) * (second - first);
     }
     return;
   }
@@ -143,29 +144,58 @@ double load_float(const char* from, int32_t dtype) {
     return element;
   };
   switch (dtype) {
-    case CHIPSET_DTYPE_F16: return to_float(as(f16{}));
-    case CHIPSET_DTYPE_BF16: return to_float(as(bf16{}));
-    case CHIPSET_DTYPE_F32: return as(float{});
-    default: return as(double{});
+    case CHIPSET_DTYPE_F16:
+      return to_float(as(f16{}));
+    case CHIPSET_DTYPE_BF16:
+      return to_float(as(bf16{}));
+    case CHIPSET_DTYPE_F32:
+      return as(float{});
+    default:
+      return as(double{});
   }
 }
 
 template <typename Visit>
 bool with_type(int32_t dtype, Visit&& visit) {
   switch (dtype) {
-    case CHIPSET_DTYPE_BOOL: visit(Bool8{}); return true;
-    case CHIPSET_DTYPE_U8: visit(uint8_t{}); return true;
-    case CHIPSET_DTYPE_I8: visit(int8_t{}); return true;
-    case CHIPSET_DTYPE_I16: visit(int16_t{}); return true;
-    case CHIPSET_DTYPE_I32: visit(int32_t{}); return true;
-    case CHIPSET_DTYPE_I64: visit(int64_t{}); return true;
-    case CHIPSET_DTYPE_F16: visit(f16{}); return true;
-    case CHIPSET_DTYPE_BF16: visit(bf16{}); return true;
-    case CHIPSET_DTYPE_F32: visit(float{}); return true;
-    case CHIPSET_DTYPE_F64: visit(double{}); return true;
-    case CHIPSET_DTYPE_F8E4M3: visit(f8e4m3{}); return true;
-    case CHIPSET_DTYPE_F8E5M2: visit(f8e5m2{}); return true;
-    default: return false;
+    case CHIPSET_DTYPE_BOOL:
+      visit(Bool8{});
+      return true;
+    case CHIPSET_DTYPE_U8:
+      visit(uint8_t{});
+      return true;
+    case CHIPSET_DTYPE_I8:
+      visit(int8_t{});
+      return true;
+    case CHIPSET_DTYPE_I16:
+      visit(int16_t{});
+      return true;
+    case CHIPSET_DTYPE_I32:
+      visit(int32_t{});
+      return true;
+    case CHIPSET_DTYPE_I64:
+      visit(int64_t{});
+      return true;
+    case CHIPSET_DTYPE_F16:
+      visit(f16{});
+      return true;
+    case CHIPSET_DTYPE_BF16:
+      visit(bf16{});
+      return true;
+    case CHIPSET_DTYPE_F32:
+      visit(float{});
+      return true;
+    case CHIPSET_DTYPE_F64:
+      visit(double{});
+      return true;
+    case CHIPSET_DTYPE_F8E4M3:
+      visit(f8e4m3{});
+      return true;
+    case CHIPSET_DTYPE_F8E5M2:
+      visit(f8e5m2{});
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -200,8 +230,7 @@ void fill(const Loop<2>& loop, const Fill& draw) {
     for (int64_t e = begin; e < end; e += kPiece) {
       const int64_t n = std::min(kPiece, end - e);
       draw(e, n, buffer);
-      walk(loop, e, e + n,
-           [&](int64_t i, char* to, const char*) { store<T>(to, buffer[i]); });
+      walk(loop, e, e + n, [&](int64_t i, char* to, const char*) { store<T>(to, buffer[i]); });
     }
   });
 }
@@ -227,12 +256,14 @@ chipset_status check_kind(const chipset_random_args& a) {
     case CHIPSET_RANDOM_KIND_UNIFORM:
     case CHIPSET_RANDOM_KIND_NORMAL:
     case CHIPSET_RANDOM_KIND_BERNOULLI:
-    case CHIPSET_RANDOM_KIND_EXPONENTIAL: return CHIPSET_STATUS_OK;
+    case CHIPSET_RANDOM_KIND_EXPONENTIAL:
+      return CHIPSET_STATUS_OK;
     case CHIPSET_RANDOM_KIND_RANDINT:
       if (a.param[0].i != a.param[1].i) return CHIPSET_STATUS_OK;
       return fail(CHIPSET_STATUS_INVALID, "random: RANDINT from %lld to %lld has no numbers",
                   static_cast<long long>(a.param[0].i), static_cast<long long>(a.param[1].i));
-    default: return fail(CHIPSET_STATUS_UNSUPPORTED, "random: unknown kind %d", a.kind);
+    default:
+      return fail(CHIPSET_STATUS_UNSUPPORTED, "random: unknown kind %d", a.kind);
   }
 }
 
@@ -246,8 +277,8 @@ chipset_status cpu_random(chipset_stream, const chipset_random_args* args) {
   const chipset_tensor* p = a.kind == CHIPSET_RANDOM_KIND_BERNOULLI ? a.p : nullptr;
   if (p != nullptr) RETURN_UNLESS_OK(check_like("random", "p", p, "output", *p));
   if (p != nullptr && !same_shape(*p, *a.output)) {
-    return fail(CHIPSET_STATUS_INVALID, "random: p has shape %s, but output has %s",
-                shape_text(*p), shape_text(*a.output));
+    return fail(CHIPSET_STATUS_INVALID, "random: p has shape %s, but output has %s", shape_text(*p),
+                shape_text(*a.output));
   }
   if (!with_type(a.output->dtype, [](auto) {})) {
     return fail(CHIPSET_STATUS_UNSUPPORTED, "random: output is %s", dtype_name(a.output->dtype));
@@ -265,15 +296,14 @@ chipset_status cpu_random(chipset_stream, const chipset_random_args* args) {
     if (a.kind == CHIPSET_RANDOM_KIND_BERNOULLI) {
       fill_bernoulli<T>(loop, d, p);
     } else if (a.kind == CHIPSET_RANDOM_KIND_BITS || a.kind == CHIPSET_RANDOM_KIND_RANDINT) {
-      fill<T, int64_t>(loop, [&](int64_t begin, int64_t n, int64_t* out) {
-        draw_integers(d, begin, n, out);
-      });
+      fill<T, int64_t>(
+          loop, [&](int64_t begin, int64_t n, int64_t* out) { draw_integers(d, begin, n, out); });
     } else if constexpr (std::is_same_v<T, double>) {
-      fill<T, double>(
-          loop, [&](int64_t begin, int64_t n, double* out) { draw_reals(d, begin, n, out); });
+      fill<T, double>(loop,
+                      [&](int64_t begin, int64_t n, double* out) { draw_reals(d, begin, n, out); });
     } else {
-      fill<T, float>(
-          loop, [&](int64_t begin, int64_t n, float* out) { draw_reals(d, begin, n, out); });
+      fill<T, float>(loop,
+                     [&](int64_t begin, int64_t n, float* out) { draw_reals(d, begin, n, out); });
     }
   });
   return CHIPSET_STATUS_OK;

@@ -34,9 +34,7 @@ struct Plan {
   bool direct;  // the input's dtype is the compute type
 };
 
-bool is_arg(int32_t op) {
-  return op == CHIPSET_REDUCE_OP_ARGMAX || op == CHIPSET_REDUCE_OP_ARGMIN;
-}
+bool is_arg(int32_t op) { return op == CHIPSET_REDUCE_OP_ARGMAX || op == CHIPSET_REDUCE_OP_ARGMIN; }
 bool is_extreme(int32_t op) {
   return is_arg(op) || op == CHIPSET_REDUCE_OP_MAX || op == CHIPSET_REDUCE_OP_MIN;
 }
@@ -111,8 +109,8 @@ Plan make_plan(const chipset_reduce_args& args) {
   Plan plan;
   plan.args = &args;
   const int32_t dtype = args.input->dtype;
-  plan.compute = static_cast<Compute>(kComputeOf[reads_natural(args.op) ? dtype
-                                                                       : args.compute_dtype]);
+  plan.compute =
+      static_cast<Compute>(kComputeOf[reads_natural(args.op) ? dtype : args.compute_dtype]);
   plan.load = convert_table().load[static_cast<int>(plan.compute)][dtype];
   constexpr int32_t natural[] = {CHIPSET_DTYPE_F32, CHIPSET_DTYPE_F64, CHIPSET_DTYPE_I32,
                                  CHIPSET_DTYPE_I64};
@@ -152,15 +150,19 @@ void write(const Plan& plan, const Acc& acc, char* output, char* indices) {
   if constexpr (std::is_same_v<std::decay_t<decltype(result)>, double> &&
                 std::is_same_v<T, float>) {
     // Small floats round once from F32, as everything else does (NUM-001).
-    if (dtype == CHIPSET_DTYPE_F64) store(double{result}, output, dtype);
-    else store(static_cast<float>(result), output, dtype);
+    if (dtype == CHIPSET_DTYPE_F64)
+      store(double{result}, output, dtype);
+    else
+      store(static_cast<float>(result), output, dtype);
   } else {
     store(std::decay_t<decltype(result)>(result), output, dtype);
   }
   if (indices == nullptr) return;
   if constexpr (requires { acc.m2; }) {
-    if (dtype == CHIPSET_DTYPE_F64) store(double{acc.mean}, indices, dtype);
-    else store(static_cast<float>(acc.mean), indices, dtype);
+    if (dtype == CHIPSET_DTYPE_F64)
+      store(double{acc.mean}, indices, dtype);
+    else
+      store(static_cast<float>(acc.mean), indices, dtype);
   } else if constexpr (requires { acc.index; }) {
     store(int64_t{acc.index}, indices, CHIPSET_DTYPE_I64);
   }
@@ -174,7 +176,7 @@ void reduce_range(const Plan& plan, char* base, int64_t begin, int64_t end, Acc&
   const int64_t step = loop.stride[0][loop.rank - 1];
   int64_t index = begin;
   T buffer[kBuffer];
-  for_each_row(loop, begin, end, [&](char* const (&p)[1], int64_t n) {
+  for_each_row(loop, begin, end, [&](char* const(&p)[1], int64_t n) {
     if (plan.direct && step == sizeof(T)) {
       acc.row(reinterpret_cast<const T*>(p[0]), n, index, plan.context);
       index += n;
@@ -218,7 +220,7 @@ void reduce_columns(const Plan& plan, char* const (&p)[3], int64_t n) {
     loop.data[0] = p[1] + first * in_step;
     const int64_t step = loop.stride[0][loop.rank - 1];
     int64_t index = 0;
-    for_each_row(loop, 0, loop.numel, [&](char* const (&row)[1], int64_t count) {
+    for_each_row(loop, 0, loop.numel, [&](char* const(&row)[1], int64_t count) {
       T buffer[kColumns];
       for (int64_t i = 0; i < count; ++i) {
         const T* x = reinterpret_cast<const T*>(row[0] + i * step);
@@ -244,7 +246,7 @@ void run(const Plan& plan) {
   const int64_t results = plan.kept.numel;
   const int64_t length = plan.reduced.numel;
   if (length > kPiece && results < 8) {
-    for_each_row(plan.kept, 0, results, [&](char* const (&p)[3], int64_t n) {
+    for_each_row(plan.kept, 0, results, [&](char* const(&p)[3], int64_t n) {
       const int inner = plan.kept.rank - 1;
       for (int64_t j = 0; j < n; ++j) {
         reduce_long<T, Acc>(plan, p[1] + j * plan.kept.stride[1][inner],
@@ -262,7 +264,7 @@ void run(const Plan& plan) {
   const int64_t grain = std::max<int64_t>(1, 32768 / std::max<int64_t>(1, length));
   parallel_for(results, columns ? std::max(grain, kColumns) : grain,
                [&](int64_t begin, int64_t end) {
-                 for_each_row(plan.kept, begin, end, [&](char* const (&p)[3], int64_t n) {
+                 for_each_row(plan.kept, begin, end, [&](char* const(&p)[3], int64_t n) {
                    if (columns) {
                      reduce_columns<T, Acc>(plan, p, n);
                      return;
@@ -271,8 +273,7 @@ void run(const Plan& plan) {
                      Acc acc = Acc::init();
                      reduce_range<T>(plan, p[1] + j * plan.kept.stride[1][inner], 0, length, acc);
                      write<T>(plan, acc, p[0] + j * plan.kept.stride[0][inner],
-                              p[2] == nullptr ? nullptr
-                                              : p[2] + j * plan.kept.stride[2][inner]);
+                              p[2] == nullptr ? nullptr : p[2] + j * plan.kept.stride[2][inner]);
                    }
                  });
                });
@@ -281,20 +282,34 @@ void run(const Plan& plan) {
 template <typename T>
 void run_op(const Plan& plan) {
   switch (plan.args->op) {
-    case CHIPSET_REDUCE_OP_SUM: return run<T, reduction::Sum>(plan);
-    case CHIPSET_REDUCE_OP_MEAN: return run<T, reduction::Mean>(plan);
-    case CHIPSET_REDUCE_OP_PROD: return run<T, reduction::Prod>(plan);
-    case CHIPSET_REDUCE_OP_MAX: return run<T, reduction::Max>(plan);
-    case CHIPSET_REDUCE_OP_MIN: return run<T, reduction::Min>(plan);
-    case CHIPSET_REDUCE_OP_ARGMAX: return run<T, reduction::ArgMax>(plan);
-    case CHIPSET_REDUCE_OP_ARGMIN: return run<T, reduction::ArgMin>(plan);
-    case CHIPSET_REDUCE_OP_ANY: return run<T, reduction::Any>(plan);
-    case CHIPSET_REDUCE_OP_ALL: return run<T, reduction::All>(plan);
-    case CHIPSET_REDUCE_OP_NORM: return run<T, reduction::Norm>(plan);
-    case CHIPSET_REDUCE_OP_VAR: return run<T, reduction::Var>(plan);
-    case CHIPSET_REDUCE_OP_COUNT_NONZERO: return run<T, reduction::CountNonzero>(plan);
-    case CHIPSET_REDUCE_OP_LOGSUMEXP: return run<T, reduction::LogSumExp>(plan);
-    default: return run<T, reduction::NanSum>(plan);
+    case CHIPSET_REDUCE_OP_SUM:
+      return run<T, reduction::Sum>(plan);
+    case CHIPSET_REDUCE_OP_MEAN:
+      return run<T, reduction::Mean>(plan);
+    case CHIPSET_REDUCE_OP_PROD:
+      return run<T, reduction::Prod>(plan);
+    case CHIPSET_REDUCE_OP_MAX:
+      return run<T, reduction::Max>(plan);
+    case CHIPSET_REDUCE_OP_MIN:
+      return run<T, reduction::Min>(plan);
+    case CHIPSET_REDUCE_OP_ARGMAX:
+      return run<T, reduction::ArgMax>(plan);
+    case CHIPSET_REDUCE_OP_ARGMIN:
+      return run<T, reduction::ArgMin>(plan);
+    case CHIPSET_REDUCE_OP_ANY:
+      return run<T, reduction::Any>(plan);
+    case CHIPSET_REDUCE_OP_ALL:
+      return run<T, reduction::All>(plan);
+    case CHIPSET_REDUCE_OP_NORM:
+      return run<T, reduction::Norm>(plan);
+    case CHIPSET_REDUCE_OP_VAR:
+      return run<T, reduction::Var>(plan);
+    case CHIPSET_REDUCE_OP_COUNT_NONZERO:
+      return run<T, reduction::CountNonzero>(plan);
+    case CHIPSET_REDUCE_OP_LOGSUMEXP:
+      return run<T, reduction::LogSumExp>(plan);
+    default:
+      return run<T, reduction::NanSum>(plan);
   }
 }
 
@@ -306,10 +321,18 @@ chipset_status cpu_reduce(chipset_stream, const chipset_reduce_args* given) {
   if (numel(*args.output) == 0) return CHIPSET_STATUS_OK;
   const Plan plan = make_plan(args);
   switch (plan.compute) {
-    case Compute::kF32: run_op<float>(plan); break;
-    case Compute::kF64: run_op<double>(plan); break;
-    case Compute::kI32: run_op<int32_t>(plan); break;
-    case Compute::kI64: run_op<int64_t>(plan); break;
+    case Compute::kF32:
+      run_op<float>(plan);
+      break;
+    case Compute::kF64:
+      run_op<double>(plan);
+      break;
+    case Compute::kI32:
+      run_op<int32_t>(plan);
+      break;
+    case Compute::kI64:
+      run_op<int64_t>(plan);
+      break;
   }
   return CHIPSET_STATUS_OK;
 }

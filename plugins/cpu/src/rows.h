@@ -9,13 +9,13 @@ namespace chipset::cpu {
 struct Rows {
   static constexpr int kTensors = 3;
   int rank = 0;
-  int64_t count = 1;                  // rows
-  int64_t size = 1;                   // elements of a row
-  int64_t shape[CHIPSET_MAX_RANK];    // of the other dimensions
+  int64_t count = 1;                // rows
+  int64_t size = 1;                 // elements of a row
+  int64_t shape[CHIPSET_MAX_RANK];  // of the other dimensions
   int64_t stride[kTensors][CHIPSET_MAX_RANK];
   const void* data[kTensors];
   int32_t dtype[kTensors];
-  int64_t step[kTensors];             // from element to element of a row
+  int64_t step[kTensors];  // from element to element of a row
 };
 
 // Rows of up to three tensors of one shape along dimension `dim`; NULL tensors are left out.

@@ -22,12 +22,16 @@ template <typename T>
 struct Element {
   using Wide = std::conditional_t<std::is_integral_v<T> || std::is_floating_point_v<T>, T, float>;
   static Wide load(T x) {
-    if constexpr (std::is_same_v<Wide, T>) return x;
-    else return to_float(x);
+    if constexpr (std::is_same_v<Wide, T>)
+      return x;
+    else
+      return to_float(x);
   }
   static T store(Wide x) {
-    if constexpr (std::is_same_v<Wide, T>) return x;
-    else return from_float<T>(x);
+    if constexpr (std::is_same_v<Wide, T>)
+      return x;
+    else
+      return from_float<T>(x);
   }
 };
 template <>
@@ -57,18 +61,25 @@ W combine(int32_t op, W old, W value) {
       } else {
         return old * value;
       }
-    case CHIPSET_SCATTER_OP_MIN: return is_nan(old) || old < value ? old : value;
-    case CHIPSET_SCATTER_OP_MAX: return is_nan(old) || old > value ? old : value;
-    default: return value;
+    case CHIPSET_SCATTER_OP_MIN:
+      return is_nan(old) || old < value ? old : value;
+    case CHIPSET_SCATTER_OP_MAX:
+      return is_nan(old) || old > value ? old : value;
+    default:
+      return value;
   }
 }
 
 template <typename T>
 T scalar_to(const chipset_scalar& value) {
-  if constexpr (std::is_integral_v<T>) return static_cast<T>(value.i);
-  else if constexpr (std::is_floating_point_v<T>) return static_cast<T>(value.f);
-  else if constexpr (std::is_same_v<T, Bool8>) return {static_cast<uint8_t>(value.f != 0)};
-  else return from_float<T>(static_cast<float>(value.f));
+  if constexpr (std::is_integral_v<T>)
+    return static_cast<T>(value.i);
+  else if constexpr (std::is_floating_point_v<T>)
+    return static_cast<T>(value.f);
+  else if constexpr (std::is_same_v<T, Bool8>)
+    return {static_cast<uint8_t>(value.f != 0)};
+  else
+    return from_float<T>(static_cast<float>(value.f));
 }
 
 // Splits the innermost dimension among threads when no index varies along it; else runs whole.
@@ -98,35 +109,59 @@ void run(const chipset_scatter_args& args, const IndexLoop& loop, const Indices&
   using E = Element<T>;
   const int32_t op = args.op;
   const T constant = from_value ? scalar_to<T>(args.value) : T{};
-  walk_in_order(loop, indices,
-                [&](const char* source, int64_t source_step, char* target, int64_t target_step,
-                    int64_t n) {
-                  for (int64_t j = 0; j < n; ++j) {
-                    T value = constant;
-                    if (!from_value) __builtin_memcpy(&value, source + j * source_step, sizeof(T));
-                    T old;
-                    __builtin_memcpy(&old, target + j * target_step, sizeof(T));
-                    const T result = E::store(combine(op, E::load(old), E::load(value)));
-                    __builtin_memcpy(target + j * target_step, &result, sizeof(T));
-                  }
-                });
+  walk_in_order(
+      loop, indices,
+      [&](const char* source, int64_t source_step, char* target, int64_t target_step, int64_t n) {
+        for (int64_t j = 0; j < n; ++j) {
+          T value = constant;
+          if (!from_value) __builtin_memcpy(&value, source + j * source_step, sizeof(T));
+          T old;
+          __builtin_memcpy(&old, target + j * target_step, sizeof(T));
+          const T result = E::store(combine(op, E::load(old), E::load(value)));
+          __builtin_memcpy(target + j * target_step, &result, sizeof(T));
+        }
+      });
 }
 
 chipset_status run_for_dtype(const chipset_scatter_args& args, const IndexLoop& loop,
                              const Indices& indices, bool from_value) {
   switch (args.destination->dtype) {
-    case CHIPSET_DTYPE_BOOL: run<Bool8>(args, loop, indices, from_value); break;
-    case CHIPSET_DTYPE_U8: run<uint8_t>(args, loop, indices, from_value); break;
-    case CHIPSET_DTYPE_I8: run<int8_t>(args, loop, indices, from_value); break;
-    case CHIPSET_DTYPE_I16: run<int16_t>(args, loop, indices, from_value); break;
-    case CHIPSET_DTYPE_I32: run<int32_t>(args, loop, indices, from_value); break;
-    case CHIPSET_DTYPE_I64: run<int64_t>(args, loop, indices, from_value); break;
-    case CHIPSET_DTYPE_F16: run<f16>(args, loop, indices, from_value); break;
-    case CHIPSET_DTYPE_BF16: run<bf16>(args, loop, indices, from_value); break;
-    case CHIPSET_DTYPE_F32: run<float>(args, loop, indices, from_value); break;
-    case CHIPSET_DTYPE_F64: run<double>(args, loop, indices, from_value); break;
-    case CHIPSET_DTYPE_F8E4M3: run<f8e4m3>(args, loop, indices, from_value); break;
-    case CHIPSET_DTYPE_F8E5M2: run<f8e5m2>(args, loop, indices, from_value); break;
+    case CHIPSET_DTYPE_BOOL:
+      run<Bool8>(args, loop, indices, from_value);
+      break;
+    case CHIPSET_DTYPE_U8:
+      run<uint8_t>(args, loop, indices, from_value);
+      break;
+    case CHIPSET_DTYPE_I8:
+      run<int8_t>(args, loop, indices, from_value);
+      break;
+    case CHIPSET_DTYPE_I16:
+      run<int16_t>(args, loop, indices, from_value);
+      break;
+    case CHIPSET_DTYPE_I32:
+      run<int32_t>(args, loop, indices, from_value);
+      break;
+    case CHIPSET_DTYPE_I64:
+      run<int64_t>(args, loop, indices, from_value);
+      break;
+    case CHIPSET_DTYPE_F16:
+      run<f16>(args, loop, indices, from_value);
+      break;
+    case CHIPSET_DTYPE_BF16:
+      run<bf16>(args, loop, indices, from_value);
+      break;
+    case CHIPSET_DTYPE_F32:
+      run<float>(args, loop, indices, from_value);
+      break;
+    case CHIPSET_DTYPE_F64:
+      run<double>(args, loop, indices, from_value);
+      break;
+    case CHIPSET_DTYPE_F8E4M3:
+      run<f8e4m3>(args, loop, indices, from_value);
+      break;
+    case CHIPSET_DTYPE_F8E5M2:
+      run<f8e5m2>(args, loop, indices, from_value);
+      break;
     default:
       return fail(CHIPSET_STATUS_UNSUPPORTED, "scatter: %s can only be SET from a source",
                   dtype_name(args.destination->dtype));
@@ -140,8 +175,9 @@ chipset_status cpu_scatter(chipset_stream, const chipset_scatter_args* given) {
   const chipset_scatter_args& args = *given;
   RETURN_UNLESS_OK(check_tensor("scatter", "destination", args.destination));
   if (args.source == nullptr) {
-    return fail(CHIPSET_STATUS_INVALID, "scatter: source is missing; it gives the shape even when "
-                                        "value is used (with data NULL)");
+    return fail(CHIPSET_STATUS_INVALID,
+                "scatter: source is missing; it gives the shape even when "
+                "value is used (with data NULL)");
   }
   const bool from_value = args.source->data == nullptr;
   if (!from_value) RETURN_UNLESS_OK(check_tensor("scatter", "source", args.source));

@@ -12,8 +12,14 @@ struct SoftmaxKernels {
   bool (*backward)(const Rows& rows, bool log);
 };
 
-namespace generic { extern const SoftmaxKernels softmax_kernels; }
-namespace avx2 { extern const SoftmaxKernels softmax_kernels; }
-namespace avx512 { extern const SoftmaxKernels softmax_kernels; }
+namespace generic {
+extern const SoftmaxKernels softmax_kernels;
+}
+namespace avx2 {
+extern const SoftmaxKernels softmax_kernels;
+}
+namespace avx512 {
+extern const SoftmaxKernels softmax_kernels;
+}
 
 }  // namespace chipset::cpu

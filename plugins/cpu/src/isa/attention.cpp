@@ -140,8 +140,7 @@ struct Forward {
             soften_row(scores, count, scale, softcap, kind == Tile::kPartial, state, i);
         if (factor != A{1}) {
           A* sum = sums + i * out_row;
-          for (int64_t c = 0; c < out_row; c += kLanes<A>)
-            store(sum + c, load(sum + c) * factor);
+          for (int64_t c = 0; c < out_row; c += kLanes<A>) store(sum + c, load(sum + c) * factor);
         }
       }
       add_tile_product(rows, p.d_v, count, tile, values.at(kv, block), sums, out_row);
@@ -158,19 +157,23 @@ struct Forward {
     write_row(p.dtype, p.out.data, b * stride[0] + h * stride[1] + row * stride[2], stride[3],
               p.d_v, sum);
     if (p.lse.data == nullptr) return;
-    const A lse = state.top[i] == A(-INFINITY) ? A(-INFINITY)
-                                               : state.top[i] + std::log(state.sum[i]);
-    static_cast<A*>(p.lse.data)[b * p.lse.stride[0] + h * p.lse.stride[1] +
-                                row * p.lse.stride[2]] = lse;
+    const A lse =
+        state.top[i] == A(-INFINITY) ? A(-INFINITY) : state.top[i] + std::log(state.sum[i]);
+    static_cast<A*>(p.lse.data)[b * p.lse.stride[0] + h * p.lse.stride[1] + row * p.lse.stride[2]] =
+        lse;
   }
 };
 
 bool forward(const AttentionProblem& p) {
   switch (p.dtype) {
-    case CHIPSET_DTYPE_F16: return Forward<f16>(p).run();
-    case CHIPSET_DTYPE_BF16: return Forward<bf16>(p).run();
-    case CHIPSET_DTYPE_F32: return Forward<float>(p).run();
-    default: return Forward<double>(p).run();
+    case CHIPSET_DTYPE_F16:
+      return Forward<f16>(p).run();
+    case CHIPSET_DTYPE_BF16:
+      return Forward<bf16>(p).run();
+    case CHIPSET_DTYPE_F32:
+      return Forward<float>(p).run();
+    default:
+      return Forward<double>(p).run();
   }
 }
 

@@ -230,8 +230,8 @@ struct Backward {
       for (int64_t c = 0; c < d_row; c += kLanes<A>) store(sum + c, load(sum + c) * scale);
       const int64_t* stride = p.dq.stride;
       write_row(p.dtype, p.dq.data,
-                bh / p.heads * stride[0] + bh % p.heads * stride[1] + r * stride[2], stride[3],
-                p.d, sum);
+                bh / p.heads * stride[0] + bh % p.heads * stride[1] + r * stride[2], stride[3], p.d,
+                sum);
     }
   }
 };
@@ -240,10 +240,14 @@ struct Backward {
 
 bool attention_backward(const AttentionProblem& p) {
   switch (p.dtype) {
-    case CHIPSET_DTYPE_F16: return Backward<f16>(p).run();
-    case CHIPSET_DTYPE_BF16: return Backward<bf16>(p).run();
-    case CHIPSET_DTYPE_F32: return Backward<float>(p).run();
-    default: return Backward<double>(p).run();
+    case CHIPSET_DTYPE_F16:
+      return Backward<f16>(p).run();
+    case CHIPSET_DTYPE_BF16:
+      return Backward<bf16>(p).run();
+    case CHIPSET_DTYPE_F32:
+      return Backward<float>(p).run();
+    default:
+      return Backward<double>(p).run();
   }
 }
 

@@ -9,8 +9,8 @@
 
 namespace chipset::cpu::CPU_ISA {
 
-constexpr int kBlockKeys = 128;        // keys of a tile
-constexpr int kBlockRows = 4 * kRows;  // queries of a tile
+constexpr int kBlockKeys = 128;            // keys of a tile
+constexpr int kBlockRows = 4 * kRows;      // queries of a tile
 constexpr int kTileRow = kBlockKeys + 16;  // not a power of two, which would share cache sets
 
 enum class Tile { kSkip, kPartial, kWhole };
@@ -24,7 +24,8 @@ struct ColumnMask {
 
   static size_t bytes(const AttentionProblem& p) {
     const int64_t blocks = (p.s_k + kBlockKeys - 1) / kBlockKeys;
-    return sizeof(int32_t) * static_cast<size_t>(p.batch * p.column_heads * (4 * p.s_k + 8 * blocks));
+    return sizeof(int32_t) *
+           static_cast<size_t>(p.batch * p.column_heads * (4 * p.s_k + 8 * blocks));
   }
 
   void build(const AttentionProblem& p, void* memory) {

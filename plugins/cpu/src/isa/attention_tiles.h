@@ -81,8 +81,8 @@ inline void add_tile_product(int64_t rows, int64_t columns, int64_t depth, const
 }
 // sum[rows][columns] += tile[depth][rows]^T times right (pack_right of `depth` rows).
 template <class A>
-inline void add_transposed_tile_product(int64_t rows, int64_t columns, int64_t depth,
-                                        const A* tile, const A* right, A* sum, int64_t sum_row) {
+inline void add_transposed_tile_product(int64_t rows, int64_t columns, int64_t depth, const A* tile,
+                                        const A* right, A* sum, int64_t sum_row) {
   for (int64_t j = 0; j < columns; j += kColumns<A>)
     for (int64_t i = 0; i < rows; i += kRows)
       kMicro<A, kColumnVectors, 1, kTileRow>.of[least(kRows, rows - i)](

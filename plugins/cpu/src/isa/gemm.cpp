@@ -11,16 +11,16 @@
 namespace chipset::cpu::CPU_ISA {
 namespace {
 
-constexpr int64_t kWholeK = 1024;          // up to here one pass over k; the panels stay in L2
-constexpr int64_t kPassK = 768;            // else passes of about this
-constexpr int64_t kPassBytes = 4 << 20;    // packed b of one pass
-constexpr int64_t kPassRows = 14 * 6 * 48; // packed a of one pass
-constexpr int64_t kTaskPanels = 6;         // panels of rows in one task
-constexpr int64_t kTaskColumns = 8;        // panels of columns in one task
+constexpr int64_t kWholeK = 1024;           // up to here one pass over k; the panels stay in L2
+constexpr int64_t kPassK = 768;             // else passes of about this
+constexpr int64_t kPassBytes = 4 << 20;     // packed b of one pass
+constexpr int64_t kPassRows = 14 * 6 * 48;  // packed a of one pass
+constexpr int64_t kTaskPanels = 6;          // panels of rows in one task
+constexpr int64_t kTaskColumns = 8;         // panels of columns in one task
 constexpr int64_t kSerialProducts = 400000;
 constexpr int64_t kSmallProducts = 64 * 64 * 64;
-constexpr int64_t kSmallElements = 4096;   // operands packed on the stack
-constexpr int64_t kFewRows = 16;           // rows of a up to which b is read in place, once
+constexpr int64_t kSmallElements = 4096;  // operands packed on the stack
+constexpr int64_t kFewRows = 16;          // rows of a up to which b is read in place, once
 
 int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -56,8 +56,7 @@ void finish(const GemmProblem& p, bool plain, const A* tile, int64_t tile_row, i
         for (int t = 0; t < n; ++t) x[t] += y[t];
       }
       if (p.activation != CHIPSET_ACTIVATION_NONE) {
-        for (int t = 0; t < n; t += kLanes<A>)
-          store(x + t, activate<A>(p.activation, load(x + t)));
+        for (int t = 0; t < n; t += kLanes<A>) store(x + t, activate<A>(p.activation, load(x + t)));
       }
       write_row(p.d_dtype, p.d, d_offset + column * p.d_n, p.d_n, n, x);
     }
@@ -136,10 +135,18 @@ void dot_rows(int64_t rows, int64_t k_size, const compute_t<T>* a, const T* b, i
               compute_t<T>* out, int64_t out_m) {
   for (int64_t i = 0; i < rows; i += 4, a += 4 * k_size, out += 4 * out_m) {
     switch (rows - i) {
-      case 1: dot_block<T, 1, C>(k_size, a, b, b_n, out, out_m); break;
-      case 2: dot_block<T, 2, C>(k_size, a, b, b_n, out, out_m); break;
-      case 3: dot_block<T, 3, C>(k_size, a, b, b_n, out, out_m); break;
-      default: dot_block<T, 4, C>(k_size, a, b, b_n, out, out_m); break;
+      case 1:
+        dot_block<T, 1, C>(k_size, a, b, b_n, out, out_m);
+        break;
+      case 2:
+        dot_block<T, 2, C>(k_size, a, b, b_n, out, out_m);
+        break;
+      case 3:
+        dot_block<T, 3, C>(k_size, a, b, b_n, out, out_m);
+        break;
+      default:
+        dot_block<T, 4, C>(k_size, a, b, b_n, out, out_m);
+        break;
     }
   }
 }
@@ -187,8 +194,7 @@ bool few_rows_gemm(const GemmProblem& p, bool parallel) {
   A* a = static_cast<A*>(scratch(kScratchA, sizeof(A) * static_cast<size_t>(p.m * p.k + 64)));
   if (a == nullptr) return false;
   const T* from = static_cast<const T*>(p.a);
-  for (int64_t i = 0; i < p.m; ++i)
-    read_row_of(from + i * p.a_m, p.a_k, p.k, a + i * p.k);
+  for (int64_t i = 0; i < p.m; ++i) read_row_of(from + i * p.a_m, p.a_k, p.k, a + i * p.k);
   const bool plain = is_plain(p);
   const T* b = static_cast<const T*>(p.b);
   for_tasks((p.n + group - 1) / group, parallel, [&](int64_t task) {
@@ -278,7 +284,7 @@ bool packed_gemm(const GemmProblem& p, bool parallel) {
               alignas(64) A tile[kRows * nr];
               const bool in_place = direct && width == nr;
               const bool through_tile = direct && !in_place;
-              A* out = in_place ? static_cast<A*>(p.d) + (m0 + i) * p.d_m + n0 + j
+              A* out = in_place    ? static_cast<A*>(p.d) + (m0 + i) * p.d_m + n0 + j
                        : keep_sums ? sums + i * n_pass + j
                                    : tile;
               const int64_t out_m = in_place ? p.d_m : keep_sums ? n_pass : nr;
@@ -287,9 +293,8 @@ bool packed_gemm(const GemmProblem& p, bool parallel) {
                   read_row(p.d_dtype, p.d, (m0 + i + t) * p.d_m + n0 + j, 1,
                            static_cast<int>(width), tile + t * nr);
               }
-              kPanelMicro<A>.of[height](depth, packed_a + i * depth, 0, 0,
-                                                         packed_b + j * depth, nr, out, out_m,
-                                                         !first);
+              kPanelMicro<A>.of[height](depth, packed_a + i * depth, 0, 0, packed_b + j * depth, nr,
+                                        out, out_m, !first);
               if (through_tile || (last && !in_place))
                 finish(p, plain, out, out_m, m0 + i, n0 + j, height, width);
             }
@@ -334,16 +339,40 @@ bool gemm(const GemmProblem& problem, bool parallel) {
   GemmProblem p = problem;
   // A single column: the transposed problem streams the large operand.
   if (p.n <= 4 && p.m > p.n && p.bias == nullptr) {
-    p = {problem.n, problem.m, problem.k, problem.b, problem.b_n, problem.b_k, problem.a,
-         problem.a_k, problem.a_m, problem.c, problem.c_n, problem.c_m, problem.d, problem.d_n,
-         problem.d_m, nullptr, 0, problem.alpha, problem.beta, problem.activation, problem.dtype,
-         problem.c_dtype, problem.d_dtype, problem.bias_dtype};
+    p = {problem.n,
+         problem.m,
+         problem.k,
+         problem.b,
+         problem.b_n,
+         problem.b_k,
+         problem.a,
+         problem.a_k,
+         problem.a_m,
+         problem.c,
+         problem.c_n,
+         problem.c_m,
+         problem.d,
+         problem.d_n,
+         problem.d_m,
+         nullptr,
+         0,
+         problem.alpha,
+         problem.beta,
+         problem.activation,
+         problem.dtype,
+         problem.c_dtype,
+         problem.d_dtype,
+         problem.bias_dtype};
   }
   switch (p.dtype) {
-    case CHIPSET_DTYPE_F16: return gemm_of<f16>(p, parallel);
-    case CHIPSET_DTYPE_BF16: return gemm_of<bf16>(p, parallel);
-    case CHIPSET_DTYPE_F32: return gemm_of<float>(p, parallel);
-    default: return gemm_of<double>(p, parallel);
+    case CHIPSET_DTYPE_F16:
+      return gemm_of<f16>(p, parallel);
+    case CHIPSET_DTYPE_BF16:
+      return gemm_of<bf16>(p, parallel);
+    case CHIPSET_DTYPE_F32:
+      return gemm_of<float>(p, parallel);
+    default:
+      return gemm_of<double>(p, parallel);
   }
 }
 

@@ -6,7 +6,8 @@
 #include <cstring>
 #include <type_traits>
 
-// Kernels get their own copies, so that the linker never merges one instruction set's with another's.
+// Kernels get their own copies, so that the linker never merges one instruction set's with
+// another's.
 #ifdef CPU_ISA
 namespace chipset::cpu::CPU_ISA {
 #else
@@ -47,8 +48,7 @@ inline float small_to_float(uint32_t h) {
   if (exponent == (1u << E) - 1)  // infinity or NaN (not asked for E4M3)
     return bits_to_float(sign | 0x7f800000u | (mantissa << (23 - M)));
   if (exponent == 0) {  // zero or subnormal: mantissa * 2^(1 - bias - M)
-    float value =
-        static_cast<float>(mantissa) * bits_to_float((127u + 1u - bias - M) << 23);
+    float value = static_cast<float>(mantissa) * bits_to_float((127u + 1u - bias - M) << 23);
     return bits_to_float(float_to_bits(value) | sign);
   }
   return bits_to_float(sign | ((exponent + 127 - bias) << 23) | (mantissa << (23 - M)));

@@ -66,7 +66,8 @@ CPU_INLINE uint32_t round_magnitude(uint32_t magnitude, uint32_t least_normal, f
                                     uint32_t exponent_shift, uint32_t drop) {
   const uint32_t tiny = bits_of(float_of(magnitude) + adder) - bits_of(adder);
   const uint32_t half = (1u << (drop - 1)) - 1;
-  const uint32_t normal = (magnitude - (exponent_shift << 23) + half + ((magnitude >> drop) & 1)) >> drop;
+  const uint32_t normal =
+      (magnitude - (exponent_shift << 23) + half + ((magnitude >> drop) & 1)) >> drop;
   return magnitude < least_normal ? tiny : normal;
 }
 CPU_INLINE F16 f16_of(float x) {
@@ -119,9 +120,9 @@ CPU_INLINE float round_to_odd(double x) {
 }
 
 template <typename Element>
-inline constexpr bool kSmallFloat = std::is_same_v<Element, F16> || std::is_same_v<Element, Bf16> ||
-                                    std::is_same_v<Element, F8e4m3> ||
-                                    std::is_same_v<Element, F8e5m2>;
+inline constexpr bool kSmallFloat =
+    std::is_same_v<Element, F16> || std::is_same_v<Element, Bf16> ||
+    std::is_same_v<Element, F8e4m3> || std::is_same_v<Element, F8e5m2>;
 
 // An element of memory to a compute type T (float, double, int32_t, int64_t).
 template <typename T, typename Element>

@@ -61,13 +61,13 @@ void where_kernel(void* out, const void* const* in, int64_t n, const OpParams&) 
 }
 
 // Defines struct NAME with the function of x, y, z and params p.
-#define CPU_OP(NAME, ...)                                                            \
-  struct NAME {                                                                      \
-    template <typename T>                                                            \
-    CPU_INLINE auto apply([[maybe_unused]] T x, [[maybe_unused]] T y,                \
-                          [[maybe_unused]] T z, [[maybe_unused]] const Params<T>& p) { \
-      __VA_ARGS__                                                                    \
-    }                                                                                \
+#define CPU_OP(NAME, ...)                                                                   \
+  struct NAME {                                                                             \
+    template <typename T>                                                                   \
+    CPU_INLINE auto apply([[maybe_unused]] T x, [[maybe_unused]] T y, [[maybe_unused]] T z, \
+                          [[maybe_unused]] const Params<T>& p) {                            \
+      __VA_ARGS__                                                                           \
+    }                                                                                       \
   };
 
 }  // namespace chipset::cpu::CPU_ISA

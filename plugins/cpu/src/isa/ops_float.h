@@ -30,14 +30,16 @@ CPU_OP(Minimum, return x < y || x != x ? x : y;)
 CPU_OP(Fmax, return y != y || x > y ? x : y;)
 CPU_OP(Fmin, return y != y || x < y ? x : y;)
 CPU_OP(Atan2, return std::atan2(x, y);)
-CPU_OP(Hypot, if constexpr (std::is_same_v<T, float>) {
-  const double a = x;
-  const double b = y;
-  const float h = static_cast<float>(std::sqrt(a * a + b * b));
-  const bool infinite = std::fabs(x) == std::numeric_limits<float>::infinity() ||
-                        std::fabs(y) == std::numeric_limits<float>::infinity();
-  return infinite ? std::numeric_limits<float>::infinity() : h;
-} else { return std::hypot(x, y); })
+CPU_OP(
+    Hypot,
+    if constexpr (std::is_same_v<T, float>) {
+      const double a = x;
+      const double b = y;
+      const float h = static_cast<float>(std::sqrt(a * a + b * b));
+      const bool infinite = std::fabs(x) == std::numeric_limits<float>::infinity() ||
+                            std::fabs(y) == std::numeric_limits<float>::infinity();
+      return infinite ? std::numeric_limits<float>::infinity() : h;
+    } else { return std::hypot(x, y); })
 CPU_OP(Copysign, return std::copysign(x, y);)
 CPU_OP(Neg, return -x;)
 CPU_OP(Abs, return std::fabs(x);)
@@ -115,7 +117,8 @@ CPU_OP(GeluErf, return 0.5 * x * Wide<T>::erfc(-kSqrtHalf * x);)
 CPU_OP(GeluTanh, const double w = x; const double k = kSqrt2OverPi * (w + 0.044715 * w * w * w);
        return w / (1.0 + Wide<T>::exp(-2.0 * k));)
 CPU_OP(Softplus, const T t = x * p.p0;
-       const T y_ = static_cast<T>(Wide<T>::log1p(Wide<T>::exp(t)) / p.p0); return t > p.p1 ? x : y_;)
+       const T y_ = static_cast<T>(Wide<T>::log1p(Wide<T>::exp(t)) / p.p0);
+       return t > p.p1 ? x : y_;)
 CPU_OP(Elu, const T e = static_cast<T>(Wide<T>::expm1(x * p.p2)) * p.p0 * p.p1;
        return x <= 0 ? e : x * p.p1;)
 CPU_OP(LeakyRelu, return x > 0 ? x : x * p.p0;)
@@ -151,8 +154,7 @@ CPU_OP(SoftplusBackward, const T t = y * p.p0;
        const T g = static_cast<T>(x / (1.0 + Wide<T>::exp(-t))); return t > p.p1 ? x : g;)
 CPU_OP(ThresholdBackward, return y > p.p0 || y != y ? x : T(0);)
 CPU_OP(LeakyReluBackward, return y > 0 ? x : p.p0 * x;)
-CPU_OP(EluBackward,
-       const T from_result = x * p.p2 * (y + p.p0 * p.p1);
+CPU_OP(EluBackward, const T from_result = x * p.p2 * (y + p.p0 * p.p1);
        const T from_input = static_cast<T>(x * p.p2 * p.p0 * p.p1 * Wide<T>::exp(y * p.p2));
        return y <= 0 ? (p.p3 != 0 ? from_result : from_input) : x * p.p1;)
 CPU_OP(HardtanhBackward, return y > p.p0 && y < p.p1 ? x : T(0);)
@@ -160,9 +162,9 @@ CPU_OP(HardsigmoidBackward, return y > -3 && y < 3 ? x / 6 : T(0);)
 CPU_OP(HardswishBackward, const T inside = x * (y / 3 + T(0.5));
        return y <= -3 ? T(0) : (y < 3 ? inside : x);)
 CPU_OP(LogsigmoidBackward, return x / (1.0 + Wide<T>::exp(y));)
-CPU_OP(MishBackward, const double e = Wide<T>::exp(y > 40 ? T(40) : y); const double n = e * (e + 2.0);
-       const double t = n / (n + 2.0); const double s = 1.0 / (1.0 + Wide<T>::exp(-y));
-       return x * (t + y * s * (1.0 - t * t));)
+CPU_OP(MishBackward, const double e = Wide<T>::exp(y > 40 ? T(40) : y);
+       const double n = e * (e + 2.0); const double t = n / (n + 2.0);
+       const double s = 1.0 / (1.0 + Wide<T>::exp(-y)); return x * (t + y * s * (1.0 - t * t));)
 
 // ---- functions whose fast form holds for a part of the arguments ----
 
@@ -184,28 +186,29 @@ CPU_INLINE void tiled(T* out, const T* a, const T* b, int64_t n, Tame tame, Fast
   }
 }
 
-#define CPU_TILED(NAME, TAME, FAST, SLOW)                                                       \
-  template <typename T>                                                                         \
-  void NAME(void* out, const void* const* in, int64_t n, const OpParams&) {                     \
-    const T* a = static_cast<const T*>(in[0]);                                                  \
-    const T* b = static_cast<const T*>(in[in[1] == nullptr ? 0 : 1]);                           \
-    if constexpr (std::is_same_v<T, float>) {                                                   \
-      tiled(                                                                                    \
-          static_cast<T*>(out), a, b, n, [](T x, [[maybe_unused]] T y) { return TAME; },        \
-          [](T x, [[maybe_unused]] T y) { return FAST; },                                       \
-          [](T x, [[maybe_unused]] T y) { return SLOW; });                                      \
-    } else {                                                                                    \
-      for (int64_t i = 0; i < n; ++i) {                                                         \
-        const T x = a[i];                                                                       \
-        [[maybe_unused]] const T y = b[i];                                                      \
-        static_cast<T*>(out)[i] = SLOW;                                                         \
-      }                                                                                         \
-    }                                                                                           \
+#define CPU_TILED(NAME, TAME, FAST, SLOW)                                                \
+  template <typename T>                                                                  \
+  void NAME(void* out, const void* const* in, int64_t n, const OpParams&) {              \
+    const T* a = static_cast<const T*>(in[0]);                                           \
+    const T* b = static_cast<const T*>(in[in[1] == nullptr ? 0 : 1]);                    \
+    if constexpr (std::is_same_v<T, float>) {                                            \
+      tiled(                                                                             \
+          static_cast<T*>(out), a, b, n, [](T x, [[maybe_unused]] T y) { return TAME; }, \
+          [](T x, [[maybe_unused]] T y) { return FAST; },                                \
+          [](T x, [[maybe_unused]] T y) { return SLOW; });                               \
+    } else {                                                                             \
+      for (int64_t i = 0; i < n; ++i) {                                                  \
+        const T x = a[i];                                                                \
+        [[maybe_unused]] const T y = b[i];                                               \
+        static_cast<T*>(out)[i] = SLOW;                                                  \
+      }                                                                                  \
+    }                                                                                    \
   }
 CPU_TILED(sin_kernel, std::fabs(x) < kTrigLimit, sin_small(x), std::sin(x))
 CPU_TILED(cos_kernel, std::fabs(x) < kTrigLimit, cos_small(x), std::cos(x))
 CPU_TILED(tan_kernel, std::fabs(x) < kTrigLimit, tan_small(x), std::tan(x))
-CPU_TILED(pow_kernel, (x > 0) & (x <= std::numeric_limits<float>::max()) &
+CPU_TILED(pow_kernel,
+          (x > 0) & (x <= std::numeric_limits<float>::max()) &
               (std::fabs(y) <= std::numeric_limits<float>::max()),
           static_cast<float>(exp_d(static_cast<double>(y) * log_d(x))), std::pow(x, y))
 #undef CPU_TILED
@@ -213,36 +216,106 @@ CPU_TILED(pow_kernel, (x > 0) & (x <= std::numeric_limits<float>::max()) &
 // ---- the table ----
 
 // V: writes T; B: writes bytes.
-#define CPU_FLOAT_OPS(V, B)                                                                       \
-  V(ADD, Add, 2) V(SUB, Sub, 2) V(MUL, Mul, 2) V(DIV, Div, 2) V(DIV_FLOOR, DivFloor, 2)           \
-  V(DIV_TRUNC, DivTrunc, 2) V(REMAINDER, Remainder, 2) V(FMOD, Fmod, 2) V(MAXIMUM, Maximum, 2)    \
-  V(MINIMUM, Minimum, 2) V(FMAX, Fmax, 2) V(FMIN, Fmin, 2) V(ATAN2, Atan2, 2) V(HYPOT, Hypot, 2)  \
-  V(COPYSIGN, Copysign, 2) B(EQ, Eq, 2) B(NE, Ne, 2) B(LT, Lt, 2) B(LE, Le, 2) B(GT, Gt, 2)       \
-  B(GE, Ge, 2) B(LOGICAL_AND, LogicalAnd, 2) B(LOGICAL_OR, LogicalOr, 2)                          \
-  B(LOGICAL_XOR, LogicalXor, 2) B(LOGICAL_NOT, LogicalNot, 1) V(NEG, Neg, 1) V(ABS, Abs, 1)       \
-  V(SIGN, Sign, 1) V(CEIL, Ceil, 1) V(FLOOR, Floor, 1) V(ROUND, Round, 1) V(TRUNC, Trunc, 1)      \
-  V(FRAC, Frac, 1) V(EXP, Exp, 1) V(EXP2, Exp2, 1) V(EXPM1, Expm1, 1) V(LOG, Log, 1)              \
-  V(LOG2, Log2, 1) V(LOG10, Log10, 1) V(LOG1P, Log1p, 1) V(SQRT, Sqrt, 1) V(RSQRT, Rsqrt, 1)      \
-  V(RECIPROCAL, Reciprocal, 1) V(ASIN, Asin, 1) V(ACOS, Acos, 1) V(ATAN, Atan, 1)                 \
-  V(SINH, Sinh, 1) V(COSH, Cosh, 1) V(TANH, Tanh, 1) V(ASINH, Asinh, 1) V(ACOSH, Acosh, 1)        \
-  V(ATANH, Atanh, 1) V(ERF, Erf, 1) V(ERFC, Erfc, 1) V(ERFINV, Erfinv, 1) V(LGAMMA, Lgamma, 1)    \
-  V(DIGAMMA, Digamma, 1) V(SIGMOID, Sigmoid, 1) V(RELU, Relu, 1) V(SILU, Silu, 1)                 \
-  V(GELU_ERF, GeluErf, 1) V(GELU_TANH, GeluTanh, 1) V(SOFTPLUS, Softplus, 1) V(ELU, Elu, 1)       \
-  V(LEAKY_RELU, LeakyRelu, 1) V(HARDTANH, Clamp, 1) V(HARDSIGMOID, Hardsigmoid, 1)                \
-  V(HARDSWISH, Hardswish, 1) V(LOGSIGMOID, Logsigmoid, 1) V(MISH, Mish, 1)                        \
-  V(THRESHOLD, Threshold, 1) B(ISNAN, IsNan, 1) B(ISINF, IsInf, 1) B(ISFINITE, IsFinite, 1)       \
-  B(SIGNBIT, Signbit, 1) V(CLAMP, Clamp, 1) V(CLAMP_TENSOR, ClampTensor, 3) V(LERP, Lerp, 3)      \
-  V(ADDCMUL, Addcmul, 3) V(ADDCDIV, Addcdiv, 3) V(NAN_TO_NUM, NanToNum, 1) V(XLOGY, Xlogy, 2)     \
-  V(SIGMOID_BACKWARD, SigmoidBackward, 2) V(TANH_BACKWARD, TanhBackward, 2)                       \
-  V(SILU_BACKWARD, SiluBackward, 2) V(GELU_ERF_BACKWARD, GeluErfBackward, 2)                      \
-  V(GELU_TANH_BACKWARD, GeluTanhBackward, 2) V(SOFTPLUS_BACKWARD, SoftplusBackward, 2)            \
-  V(THRESHOLD_BACKWARD, ThresholdBackward, 2) V(LEAKY_RELU_BACKWARD, LeakyReluBackward, 2)        \
-  V(ELU_BACKWARD, EluBackward, 2) V(HARDTANH_BACKWARD, HardtanhBackward, 2)                       \
-  V(HARDSIGMOID_BACKWARD, HardsigmoidBackward, 2) V(HARDSWISH_BACKWARD, HardswishBackward, 2)     \
-  V(LOGSIGMOID_BACKWARD, LogsigmoidBackward, 2) V(MISH_BACKWARD, MishBackward, 2)                 \
-  V(SWIGLU, Swiglu, 2) V(MSE, Mse, 2) V(SINC, Sinc, 1) V(LOGADDEXP, Logaddexp, 2)                 \
-  V(LOGADDEXP2, Logaddexp2, 2) V(SMOOTH_L1, SmoothL1, 2) V(HUBER, Huber, 2)                       \
-  V(NEXTAFTER, Nextafter, 2) V(HEAVISIDE, Heaviside, 2) V(I0, I0, 1)
+#define CPU_FLOAT_OPS(V, B)                                                                                 \
+  V(ADD, Add, 2)                                                                                            \
+  V(SUB, Sub, 2) V(MUL, Mul, 2) V(DIV, Div, 2) V(DIV_FLOOR, DivFloor, 2) V(DIV_TRUNC, DivTrunc, 2)          \
+      V(REMAINDER, Remainder, 2) V(FMOD, Fmod, 2) V(MAXIMUM, Maximum, 2) V(MINIMUM, Minimum, 2) V(          \
+          FMAX, Fmax, 2) V(FMIN, Fmin, 2) V(ATAN2, Atan2, 2) V(HYPOT, Hypot, 2)                             \
+          V(COPYSIGN, Copysign, 2) B(EQ, Eq, 2) B(NE, Ne, 2) B(LT, Lt, 2) B(LE, Le, 2) B(                   \
+              GT, Gt, 2) B(GE, Ge, 2) B(LOGICAL_AND, LogicalAnd, 2) B(LOGICAL_OR, LogicalOr, 2)             \
+              B(LOGICAL_XOR, LogicalXor, 2) B(LOGICAL_NOT, LogicalNot, 1) V(NEG, Neg, 1) V(                 \
+                  ABS, Abs, 1) V(SIGN, Sign,                                                                \
+                                 1) V(CEIL, Ceil, 1)                                                        \
+                  V(FLOOR, Floor, 1) V(ROUND, Round, 1) V(TRUNC, Trunc, 1) V(FRAC, Frac, 1) V(              \
+                      EXP, Exp,                                                                             \
+                      1) V(EXP2, Exp2, 1)                                                                   \
+                      V(EXPM1, Expm1, 1) V(LOG, Log, 1) V(LOG2, Log2, 1) V(LOG10, Log10, 1) V(              \
+                          LOG1P, Log1p,                                                                     \
+                          1) V(SQRT, Sqrt, 1)                                                               \
+                          V(RSQRT, Rsqrt, 1) V(RECIPROCAL, Reciprocal, 1) V(ASIN, Asin, 1) V(               \
+                              ACOS,                                                                         \
+                              Acos,                                                                         \
+                              1) V(ATAN, Atan,                                                              \
+                                   1) V(SINH, Sinh, 1)                                                      \
+                              V(COSH, Cosh, 1) V(TANH, Tanh, 1) V(ASINH, Asinh, 1) V(                       \
+                                  ACOSH,                                                                    \
+                                  Acosh,                                                                    \
+                                  1) V(ATANH, Atanh,                                                        \
+                                       1) V(ERF, Erf, 1)                                                    \
+                                  V(ERFC, Erfc, 1) V(ERFINV, Erfinv, 1) V(LGAMMA, Lgamma, 1) V(             \
+                                      DIGAMMA,                                                              \
+                                      Digamma,                                                              \
+                                      1) V(SIGMOID, Sigmoid, 1)                                             \
+                                      V(RELU, Relu, 1) V(SILU, Silu, 1) V(GELU_ERF, GeluErf, 1) V(          \
+                                          GELU_TANH,                                                        \
+                                          GeluTanh,                                                         \
+                                          1) V(SOFTPLUS, Softplus, 1)                                       \
+                                          V(ELU, Elu, 1) V(LEAKY_RELU, LeakyRelu, 1) V(                     \
+                                              HARDTANH,                                                     \
+                                              Clamp,                                                        \
+                                              1) V(HARDSIGMOID, Hardsigmoid,                                \
+                                                   1) V(HARDSWISH, Hardswish, 1)                            \
+                                              V(LOGSIGMOID, Logsigmoid, 1) V(MISH, Mish, 1) V(              \
+                                                  THRESHOLD,                                                \
+                                                  Threshold,                                                \
+                                                  1) B(ISNAN, IsNan, 1)                                     \
+                                                  B(ISINF, IsInf, 1) B(ISFINITE, IsFinite, 1) B(            \
+                                                      SIGNBIT,                                              \
+                                                      Signbit,                                              \
+                                                      1) V(CLAMP, Clamp,                                    \
+                                                           1) V(CLAMP_TENSOR, ClampTensor, 3)               \
+                                                      V(LERP, Lerp, 3) V(ADDCMUL, Addcmul, 3) V(            \
+                                                          ADDCDIV, Addcdiv,                                 \
+                                                          3) V(NAN_TO_NUM, NanToNum,                        \
+                                                               1) V(XLOGY, Xlogy, 2)                        \
+                                                          V(SIGMOID_BACKWARD, SigmoidBackward,              \
+                                                            2) V(TANH_BACKWARD, TanhBackward, 2)            \
+                                                              V(SILU_BACKWARD, SiluBackward, 2) V(          \
+                                                                  GELU_ERF_BACKWARD,                        \
+                                                                  GeluErfBackward,                          \
+                                                                  2) V(GELU_TANH_BACKWARD,                  \
+                                                                       GeluTanhBackward, 2)                 \
+                                                                  V(SOFTPLUS_BACKWARD,                      \
+                                                                    SoftplusBackward,                       \
+                                                                    2) V(THRESHOLD_BACKWARD,                \
+                                                                         ThresholdBackward,                 \
+                                                                         2) V(LEAKY_RELU_BACKWARD,          \
+                                                                              LeakyReluBackward,            \
+                                                                              2) V(ELU_BACKWARD,            \
+                                                                                   EluBackward, 2)          \
+                                                                      V(HARDTANH_BACKWARD,                  \
+                                                                        HardtanhBackward,                   \
+                                                                        2) V(HARDSIGMOID_BACKWARD,          \
+                                                                             HardsigmoidBackward,           \
+                                                                             2) V(HARDSWISH_BACKWARD,       \
+                                                                                  HardswishBackward,        \
+                                                                                  2) V(LOGSIGMOID_BACKWARD, \
+                                                                                       LogsigmoidBackward,  \
+                                                                                       2)                   \
+                                                                          V(MISH_BACKWARD,                  \
+                                                                            MishBackward,                   \
+                                                                            2) V(SWIGLU, Swiglu,            \
+                                                                                 2) V(MSE, Mse, 2)          \
+                                                                              V(SINC, Sinc, 1) V(           \
+                                                                                  LOGADDEXP,                \
+                                                                                  Logaddexp,                \
+                                                                                  2) V(LOGADDEXP2,          \
+                                                                                       Logaddexp2,          \
+                                                                                       2)                   \
+                                                                                  V(SMOOTH_L1,              \
+                                                                                    SmoothL1,               \
+                                                                                    2) V(HUBER,             \
+                                                                                         Huber,             \
+                                                                                         2)                 \
+                                                                                      V(NEXTAFTER,          \
+                                                                                        Nextafter,          \
+                                                                                        2)                  \
+                                                                                          V(HEAVISIDE,      \
+                                                                                            Heaviside,      \
+                                                                                            2)              \
+                                                                                              V(I0,         \
+                                                                                                I0,         \
+                                                                                                1)
 
 template <typename T>
 constexpr OpTable float_table() {

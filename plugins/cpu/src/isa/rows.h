@@ -23,8 +23,8 @@ inline void read_row(const Rows& rows, int tensor, int64_t row, A* out) {
 }
 template <class A>
 inline void write_row(const Rows& rows, int tensor, int64_t row, const A* x) {
-  write_row(rows.dtype[tensor], const_cast<void*>(rows.data[tensor]),
-            row_offset(rows, tensor, row), rows.step[tensor], rows.size, x);
+  write_row(rows.dtype[tensor], const_cast<void*>(rows.data[tensor]), row_offset(rows, tensor, row),
+            rows.step[tensor], rows.size, x);
 }
 // Rows of which one task should have at least this many to be worth a thread.
 inline int64_t row_grain(int64_t size) { return size >= 8192 ? 1 : 8192 / (size < 1 ? 1 : size); }

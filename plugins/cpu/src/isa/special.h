@@ -16,7 +16,8 @@ static inline double erfinv_scalar(double y) {
                     : std::numeric_limits<double>::quiet_NaN();
   }
   if (a < 1e-9) return y * 0.88622692545275801;  // sqrt(pi)/2
-  // Winitzki's approximation, "A handy approximation for the error function and its inverse" (2008).
+  // Winitzki's approximation, "A handy approximation for the error function and its inverse"
+  // (2008).
   const double l = std::log1p(-a * a);
   const double t = 2.0 / (3.14159265358979324 * 0.147) + 0.5 * l;
   double x = std::sqrt(std::sqrt(t * t - l / 0.147) - t);
@@ -43,9 +44,9 @@ static inline double digamma_scalar(double x) {
   if (x == std::numeric_limits<double>::infinity()) return x;
   const double z = 1.0 / (x * x);
   const double series =
-      z * (1.0 / 12 -
-           z * (1.0 / 120 -
-                z * (1.0 / 252 - z * (1.0 / 240 - z * (1.0 / 132 - z * (691.0 / 32760))))));
+      z *
+      (1.0 / 12 -
+       z * (1.0 / 120 - z * (1.0 / 252 - z * (1.0 / 240 - z * (1.0 / 132 - z * (691.0 / 32760))))));
   return result + std::log(x) - 0.5 / x - series;
 }
 

@@ -2,8 +2,8 @@
 // Elementary functions without branches, so that the compiler vectorises a loop over them.
 //
 // The float versions of all but exp are evaluated in double and rounded once: their error stays
-// below 0.51 ulp or so where a polynomial of modest degree suffices, and memory is the bottleneck of
-// a pointwise call anyway. The double versions are libm's. Coefficients are near-minimax fits
+// below 0.51 ulp or so where a polynomial of modest degree suffices, and memory is the bottleneck
+// of a pointwise call anyway. The double versions are libm's. Coefficients are near-minimax fits
 // (Lawson's algorithm on Chebyshev nodes, 40 digits); the comment gives each fit's largest error.
 #pragma once
 
@@ -26,7 +26,8 @@ CPU_INLINE T horner(T x, T c, Rest... rest) {
   return c + x * horner<T>(x, rest...);
 }
 
-// ---- building blocks in double, for arguments that came from a float -----------------------------
+// ---- building blocks in double, for arguments that came from a float
+// -----------------------------
 
 // x = k*ln2 + r. Adding 1.5*2^52 leaves round(x/ln2) in the low bits of the sum.
 struct Split {
@@ -98,12 +99,11 @@ CPU_INLINE double tanh_d(double x) {
 CPU_INLINE double erfc_positive(double x) {
   x = x > 10.6 ? 10.6 : x;
   const double t = (x - 2.0) / (x + 2.0);
-  const double p =
-      horner(t, 1.2769783818345126, -0.092763828350548791, -0.16603043404371151,
-             0.16405134487733514, -0.054219215558837679, -0.0080344975217778551,
-             0.008716292960642389, 0.0012710464138035594, -0.001433247512640873,
-             -0.00044206775723580562, 0.00016731019386498596, 0.00011348287786575129,
-             1.6392362931082802e-05);
+  const double p = horner(t, 1.2769783818345126, -0.092763828350548791, -0.16603043404371151,
+                          0.16405134487733514, -0.054219215558837679, -0.0080344975217778551,
+                          0.008716292960642389, 0.0012710464138035594, -0.001433247512640873,
+                          -0.00044206775723580562, 0.00016731019386498596, 0.00011348287786575129,
+                          1.6392362931082802e-05);
   return exp_d(-x * x) * p / (1.0 + 2.0 * x);
 }
 CPU_INLINE double erf_small(double x) {  // |x| <= 0.5, to 1e-13
@@ -124,7 +124,8 @@ CPU_INLINE double erfc_d(double x) {
   return a < 0.5 ? 1.0 - erf_small(x) : large;
 }
 
-// ---- float ---------------------------------------------------------------------------------------
+// ---- float
+// ---------------------------------------------------------------------------------------
 
 // 1 ulp, over the whole range including subnormal results.
 CPU_INLINE float exp_(float x) {
@@ -183,13 +184,14 @@ CPU_INLINE Trig trig(double x) {
   double r = x - n * 1.5707963267341256;  // the first 33 bits of pi/2: exact product
   r = r - n * 6.0771005065061922e-11;
   const double z = r * r;
-  const double sine = r + r * z * horner(z, -0.16666666666631461, 0.008333333325244106,
-                                         -0.00019841263807225546, 2.7555354316272317e-06,
-                                         -2.4761396908162047e-08);
-  const double cosine = 1.0 - 0.5 * z + z * z * horner(z, 0.041666666622651588,
-                                                       -0.001388888373794733,
-                                                       2.4799515869752993e-05,
-                                                       -2.7209891429416267e-07);
+  const double sine =
+      r + r * z *
+              horner(z, -0.16666666666631461, 0.008333333325244106, -0.00019841263807225546,
+                     2.7555354316272317e-06, -2.4761396908162047e-08);
+  const double cosine = 1.0 - 0.5 * z +
+                        z * z *
+                            horner(z, 0.041666666622651588, -0.001388888373794733,
+                                   2.4799515869752993e-05, -2.7209891429416267e-07);
   return {sine, cosine, std::bit_cast<uint64_t>(shifted)};
 }
 CPU_INLINE double flip(double x, uint64_t quadrant) {  // negates in quadrants 2 and 3
@@ -213,7 +215,8 @@ CPU_INLINE float tan_small(float x) {
   return x == 0.0f ? x : y;
 }
 
-// ---- double --------------------------------------------------------------------------------------
+// ---- double
+// --------------------------------------------------------------------------------------
 
 CPU_INLINE double exp_(double x) { return std::exp(x); }
 CPU_INLINE double exp2_(double x) { return std::exp2(x); }
@@ -229,7 +232,8 @@ CPU_INLINE double sinh_(double x) { return std::sinh(x); }
 CPU_INLINE double cosh_(double x) { return std::cosh(x); }
 CPU_INLINE double sigmoid_(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
-// ---- what composite functions are evaluated in ---------------------------------------------------
+// ---- what composite functions are evaluated in
+// ---------------------------------------------------
 
 // In double for either type, so that a composite function rounds once, at its end.
 template <typename T>
