@@ -28,6 +28,7 @@ RANDOM = {"multinomial", "normal", "rand_like", "randint", "randint_like", "rand
           "uniform", "cauchy", "exponential", "geometric", "log_normal", "poisson", "random",
           "nn.functional.dropout", "nn.functional.dropout2d", "nn.functional.dropout3d",
           "nn.functional.alpha_dropout", "nn.functional.rrelu", "bernoulli",
+          "nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d",
           "nn.functional.scaled_dot_product_attention"}  # fmt: skip
 
 
@@ -169,7 +170,7 @@ def run_operator(op: Any, device: Any, most: int) -> dict[str, Any]:
             status = status or "unsupported"
             faults.append(error)
         else:
-            fault = difference(op, expected, found)
+            fault = difference(expected, found, compare_values=not is_random(op, sample))
             right += fault is None
             if fault is not None:
                 status = "wrong"
@@ -190,6 +191,8 @@ def evaluate(op: Any, sample: Any, device: Any) -> tuple[Any, str | None]:
 
     def move(x: Any) -> Any:
         if isinstance(x, torch.Tensor):
+            if op.name == "tensor_split" and x.dtype == torch.int64:
+                return x  # torch wants these indices on the CPU, whatever the device
             moved = x.detach().clone() if device is None else x.detach().to(device)
             return moved.requires_grad_(x.requires_grad)
         if device is not None and isinstance(x, torch.device | str) and str(x) == "cpu":
@@ -216,8 +219,14 @@ def evaluate(op: Any, sample: Any, device: Any) -> tuple[Any, str | None]:
         return None, f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
 
 
-def difference(op: Any, expected: Any, found: Any) -> str | None:
-    """None if both agree: exactly in shape and dtype, closely in value (shape only if random)."""
+def is_random(op: Any, sample: Any) -> bool:
+    """True where no two runs give the same values."""
+    drops_out = op.name == "nn.functional.multi_head_attention_forward"
+    return op.name in UNDEFINED | RANDOM or (drops_out and sample.kwargs.get("training", True))
+
+
+def difference(expected: Any, found: Any, compare_values: bool) -> str | None:
+    """None if both agree: exactly in shape and dtype and, where asked, closely in value."""
     import torch
 
     for what, want, have in (("output", expected[0], found[0]), ("grad", expected[1], found[1])):
@@ -230,7 +239,7 @@ def difference(op: Any, expected: Any, found: Any) -> str | None:
                 return f"{what}: {type(h).__name__} instead of a tensor"
             if w.shape != h.shape or w.dtype != h.dtype:
                 return f"{what}: {h.dtype} {list(h.shape)}, not {w.dtype} {list(w.shape)}"
-            if op.name in UNDEFINED or op.name in RANDOM or w.is_sparse:
+            if not compare_values or w.is_sparse:
                 continue
             try:
                 torch.testing.assert_close(h.detach().cpu(), w.detach(), rtol=1e-4, atol=1e-4,

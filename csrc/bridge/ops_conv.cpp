@@ -121,8 +121,7 @@ Tensor per_channel(const Tensor& values, int64_t rank) {
 
 // ---- the three products ---------------------------------------------------------------------
 
-Tensor forward(const Tensor& x, const Tensor& weight, const Geometry& g) {
-  const DimVector out = output_size(x, g);
+Tensor forward(const Tensor& x, const Tensor& weight, const Geometry& g, at::IntArrayRef out) {
   DimVector sizes{x.size(0), weight.size(0)};
   sizes.append(out.begin(), out.end());
   if (depthwise(weight, x.size(1), g)) {
@@ -213,7 +212,7 @@ Tensor convolution(const Tensor& x, const Tensor& weight, const std::optional<Te
                                   transposed_size(x, g, per_dim(output_padding, g.dims()),
                                                   weight.size(1) * groups),
                                   g)
-                 : forward(x, weight, g);
+                 : forward(x, weight, g, output_size(x, g));
   if (bias.has_value() && bias->defined()) y.add_(per_channel(*bias, y.dim()));
   return y;
 }
@@ -230,8 +229,11 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(
   }
   const Geometry g = geometry(weight, stride, padding, dilation, groups);
   Tensor dx, dweight, dbias;
-  // A transposed convolution is the input gradient of one whose input is dy.
-  if (wanted[0]) dx = transposed ? forward(dy, weight, g) : input_gradient(dy, weight, x.sizes(), g);
+  // A transposed convolution is the input gradient of one whose input is dy. Its output padding
+  // may leave room for one window more than x has elements, so x says how many there are.
+  if (wanted[0])
+    dx = transposed ? forward(dy, weight, g, x.sizes().slice(2))
+                    : input_gradient(dy, weight, x.sizes(), g);
   if (wanted[1])
     dweight = transposed ? weight_gradient(x, dy, weight.sizes(), g)
                          : weight_gradient(dy, x, weight.sizes(), g);
