@@ -11,8 +11,8 @@ INT8_MAX = 127  # symmetric: -128 is not used, so that negation is exact
 
 
 # Fractions of a row's largest value that may become 127: cutting a lone outlier can make all other
-# values finer. Chosen per row by squared error; halves the loss of perplexity (measured in
-# docs/measurements/layers.md).
+# values finer. Chosen per row by squared error of the weights. On SmolLM2-135M the perplexity rose
+# by 0.18 % instead of 0.39 % over 4,092 tokens of `wiki`, but by 0.29 % either way over 8,184.
 RANGES = (1.0, 0.95, 0.9, 0.85, 0.8)
 
 
