@@ -62,10 +62,9 @@ def test_embedding(agree_on_gradients, freq):
 
 def test_masks(agree):
     x = values(4, 5)
-    needs_scan = ("aten::cumsum",)  # until the chip scans
-    agree(lambda x: x[x > 0], x, allow=needs_scan)
-    agree(lambda x: (x > 0).nonzero(), x, allow=needs_scan)
-    agree(lambda x: x.masked_scatter(x > 0, x.flatten()), x, allow=needs_scan)
+    agree(lambda x: x[x > 0], x)
+    agree(lambda x: (x > 0).nonzero(), x)
+    agree(lambda x: x.masked_scatter(x > 0, x.flatten()), x)
     agree(lambda x: torch.where(x > 0, x, 0).tril(1), x)
 
     def assign(x):
