@@ -105,5 +105,5 @@ def test_searching(agree):
     ],
 )
 def test_out_of_range_is_an_index_error(chip, read):
-    with pytest.raises((IndexError, RuntimeError), match="range|bounds"):
+    with pytest.raises((IndexError, RuntimeError), match=r"range|bounds"):
         read(torch.zeros(3, device=chip), torch.tensor([0, 9, 1], device=chip)).cpu()
