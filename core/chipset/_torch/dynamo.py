@@ -20,7 +20,7 @@ def register() -> None:
 def _register_interface(device_interface: Any) -> None:
     from chipset._torch import chip
 
-    class ChipInterface(device_interface.DeviceInterface):  # type: ignore[misc]
+    class ChipInterface(device_interface.DeviceInterface):
         """torch.chip in dynamo's words."""
 
         Event = chip.Event

@@ -137,7 +137,10 @@ def test_value_size_offset_and_layout(table: Any, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("left,right,causal", [(20, -1, True), (5, 9, False), (0, 0, False), (-1, 30, False), (200, -1, True)])  # fmt: skip
+@pytest.mark.parametrize(
+    "left,right,causal",
+    [(20, -1, True), (5, 9, False), (0, 0, False), (-1, 30, False), (200, -1, True)],
+)
 def test_window(table: Any, dtype: torch.dtype, left: int, right: int, causal: bool) -> None:
     run(table, dtype, 1, 2, 1, 300, 300, 16, left=left, right=right, causal=causal)
 

@@ -17,8 +17,10 @@ NONE, RELU, GELU_ERF, GELU_TANH, SILU = range(5)
 def check(result: torch.Tensor, exact: torch.Tensor, k: int, magnitude: torch.Tensor) -> None:
     """|error| <= one rounding of the output + k roundings of the accumulator (worst case bound)."""
     compute = 2**-53 if result.dtype == torch.float64 else 2**-24
-    bound = UNIT[result.dtype] * exact.abs() + (k + 4) * compute * (magnitude + 1e-30) + 1e-7 * (
-        result.dtype == torch.float16
+    bound = (
+        UNIT[result.dtype] * exact.abs()
+        + (k + 4) * compute * (magnitude + 1e-30)
+        + 1e-7 * (result.dtype == torch.float16)
     )
     error = (result.double() - exact).abs()
     assert (error <= bound).all(), f"worst ratio {(error / bound).max():.3g}"

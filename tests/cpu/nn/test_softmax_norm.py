@@ -33,7 +33,9 @@ def close(result: torch.Tensor, exact: torch.Tensor, slack: float = 8.0, size: f
     [((3, 7), 1), ((5, 16), 1), ((2, 1000), 1), ((4, 33, 5), 1), ((17, 6), 0), ((1, 50000), 1),
      ((2, 3, 4, 5), 2), ((300, 64), 1), ((1, 1), 0)],
 )  # fmt: skip
-def test_softmax(table: Any, dtype: torch.dtype, log: int, shape: tuple[int, ...], dim: int) -> None:
+def test_softmax(
+    table: Any, dtype: torch.dtype, log: int, shape: tuple[int, ...], dim: int
+) -> None:
     torch.manual_seed(0)
     x = (4 * torch.randn(shape, dtype=torch.float64)).to(dtype)
     y = torch.empty_like(x)
@@ -114,7 +116,11 @@ def test_norm(
     b = torch.randn(size, dtype=torch.float64).to(dtype) if affine and layer else None
     off = 1.0 if affine and not layer else 0.0
     eps = 1e-2 if size == 1 else 1e-5
-    y, mean, rstd = torch.empty_like(x), torch.empty(rows, dtype=wide), torch.empty(rows, dtype=wide)
+    y, mean, rstd = (
+        torch.empty_like(x),
+        torch.empty(rows, dtype=wide),
+        torch.empty(rows, dtype=wide),
+    )
     table.call(
         "norm", x=x, weight=w, bias=b, y=y, mean=mean if layer else None, rstd=rstd,
         kind=int(layer), eps=eps, weight_offset=off,
