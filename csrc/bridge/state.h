@@ -66,7 +66,8 @@ inline int index_of(c10::Device device) noexcept {
 // AcceleratorError for DEVICE_LOST, otherwise RuntimeError; the text is the plugin's.
 [[noreturn]] void raise(chipset_status status, const char* function);
 inline void check(chipset_status status, const char* function) {
-  if (status != CHIPSET_STATUS_OK) [[unlikely]] raise(status, function);
+  if (status != CHIPSET_STATUS_OK) [[unlikely]]
+    raise(status, function);
 }
 // Runs a call into the runtime; what it throws becomes the torch exception that fits.
 [[noreturn]] void raise_current(const char* what);
@@ -82,9 +83,9 @@ inline decltype(auto) guarded(const char* what, Body&& body) {
 // The name of a function of the waist, for messages.
 template <auto Function>
 inline const char* function_name() noexcept {
-#define CHIPSET_FUNCTION(name, ...) \
+#define CHIPSET_FUNCTION(name, ...)                                                 \
   if constexpr (std::is_same_v<decltype(Function), decltype(&chipset_api::name)>) { \
-    if (Function == &chipset_api::name) return #name; \
+    if (Function == &chipset_api::name) return #name;                               \
   }
 #include <chipset/functions.inc>
   return "?";

@@ -25,30 +25,48 @@ namespace chipset::bridge {
 // The waist's name of a torch dtype; -1 for one that the waist does not compute with.
 inline int32_t compute_dtype(at::ScalarType type) noexcept {
   switch (type) {
-    case at::kBool: return CHIPSET_DTYPE_BOOL;
-    case at::kByte: return CHIPSET_DTYPE_U8;
-    case at::kChar: return CHIPSET_DTYPE_I8;
-    case at::kShort: return CHIPSET_DTYPE_I16;
-    case at::kInt: return CHIPSET_DTYPE_I32;
-    case at::kLong: return CHIPSET_DTYPE_I64;
-    case at::kHalf: return CHIPSET_DTYPE_F16;
-    case at::kBFloat16: return CHIPSET_DTYPE_BF16;
-    case at::kFloat: return CHIPSET_DTYPE_F32;
-    case at::kDouble: return CHIPSET_DTYPE_F64;
-    case at::kFloat8_e4m3fn: return CHIPSET_DTYPE_F8E4M3;
-    case at::kFloat8_e5m2: return CHIPSET_DTYPE_F8E5M2;
-    default: return -1;
+    case at::kBool:
+      return CHIPSET_DTYPE_BOOL;
+    case at::kByte:
+      return CHIPSET_DTYPE_U8;
+    case at::kChar:
+      return CHIPSET_DTYPE_I8;
+    case at::kShort:
+      return CHIPSET_DTYPE_I16;
+    case at::kInt:
+      return CHIPSET_DTYPE_I32;
+    case at::kLong:
+      return CHIPSET_DTYPE_I64;
+    case at::kHalf:
+      return CHIPSET_DTYPE_F16;
+    case at::kBFloat16:
+      return CHIPSET_DTYPE_BF16;
+    case at::kFloat:
+      return CHIPSET_DTYPE_F32;
+    case at::kDouble:
+      return CHIPSET_DTYPE_F64;
+    case at::kFloat8_e4m3fn:
+      return CHIPSET_DTYPE_F8E4M3;
+    case at::kFloat8_e5m2:
+      return CHIPSET_DTYPE_F8E5M2;
+    default:
+      return -1;
   }
 }
 
 // The dtype that only moves bits, for an element of so many bytes.
 inline int32_t opaque_dtype(size_t bytes) noexcept {
   switch (bytes) {
-    case 1: return CHIPSET_DTYPE_OPAQUE8;
-    case 2: return CHIPSET_DTYPE_OPAQUE16;
-    case 4: return CHIPSET_DTYPE_OPAQUE32;
-    case 8: return CHIPSET_DTYPE_OPAQUE64;
-    default: return CHIPSET_DTYPE_OPAQUE128;
+    case 1:
+      return CHIPSET_DTYPE_OPAQUE8;
+    case 2:
+      return CHIPSET_DTYPE_OPAQUE16;
+    case 4:
+      return CHIPSET_DTYPE_OPAQUE32;
+    case 8:
+      return CHIPSET_DTYPE_OPAQUE64;
+    default:
+      return CHIPSET_DTYPE_OPAQUE128;
   }
 }
 
@@ -89,9 +107,7 @@ inline chipset_tensor view(const at::TensorBase& tensor) {
 }
 
 // True where the tensor can be described to the waist.
-inline bool fits(const at::TensorBase& tensor) noexcept {
-  return tensor.dim() <= CHIPSET_MAX_RANK;
-}
+inline bool fits(const at::TensorBase& tensor) noexcept { return tensor.dim() <= CHIPSET_MAX_RANK; }
 
 // Operand `index` of an iterator (outputs first), in the iterator's own coalesced shape, whose
 // dimension 0 is the fastest; the waist wants it last. Check `iterator.ndim() <= CHIPSET_MAX_RANK`
@@ -118,15 +134,13 @@ inline chipset_scalar scalar(double value) noexcept {
   constexpr double kLargest = 9223372036854774784.0;  // the largest double below 2^63
   chipset_scalar out;
   out.f = value;
-  out.i = value != value         ? 0
-          : value > kLargest     ? std::numeric_limits<int64_t>::max()
-          : value < -kLargest    ? std::numeric_limits<int64_t>::min()
-                                 : static_cast<int64_t>(value);
+  out.i = value != value      ? 0
+          : value > kLargest  ? std::numeric_limits<int64_t>::max()
+          : value < -kLargest ? std::numeric_limits<int64_t>::min()
+                              : static_cast<int64_t>(value);
   return out;
 }
-inline chipset_scalar scalar(int64_t value) noexcept {
-  return {static_cast<double>(value), value};
-}
+inline chipset_scalar scalar(int64_t value) noexcept { return {static_cast<double>(value), value}; }
 // A complex scalar has no such form: the caller has sent it to the host.
 inline chipset_scalar scalar(const at::Scalar& value) {
   if (value.isFloatingPoint()) return scalar(value.toDouble());
@@ -145,7 +159,8 @@ inline bool call(int device, const Arguments& arguments) {
   const auto function = device_api[device]->*Function;
   if (function == nullptr) return false;
   const chipset_status status = function(current_stream(device), &arguments);
-  if (status == CHIPSET_STATUS_OK) [[likely]] return true;
+  if (status == CHIPSET_STATUS_OK) [[likely]]
+    return true;
   if (status == CHIPSET_STATUS_UNSUPPORTED) return false;
   raise(status, function_name<Function>());
 }
