@@ -4,8 +4,8 @@
 // contributes index[p] * stride on top (see gather_args in the interface).
 #pragma once
 
-#include <ATen/core/Tensor.h>
 #include <ATen/core/DimVector.h>
+#include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
 
 #include "waist.h"

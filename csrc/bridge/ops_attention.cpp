@@ -72,8 +72,7 @@ struct AttentionCall {
     args.out = &out;
     args.lse = &lse;
     if (bias.defined()) {
-      expanded_mask =
-          bias.expand({query.size(0), query.size(1), query.size(2), key.size(2)});
+      expanded_mask = bias.expand({query.size(0), query.size(1), query.size(2), key.size(2)});
       mask = view(expanded_mask);
       args.mask = &mask;
     }
@@ -116,10 +115,11 @@ attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& valu
           std::optional<double> scale) {
   TORCH_CHECK(dropout_p == 0, "attention on a chip has no dropout, but dropout_p is ", dropout_p,
               ": use torch.nn.attention.sdpa_kernel(SDPBackend.MATH)");
-  TORCH_CHECK(chip_takes(query, key, value, bias), "attention on a chip takes query [B, H, Sq, D], "
+  TORCH_CHECK(chip_takes(query, key, value, bias),
+              "attention on a chip takes query [B, H, Sq, D], "
               "key [B, Hkv, Sk, D] and value [B, Hkv, Sk, Dv] of one floating dtype, but got ",
-              query.sizes(), ", ", key.sizes(), " and ", value.sizes(), " of ",
-              query.scalar_type(), ", ", key.scalar_type(), " and ", value.scalar_type());
+              query.sizes(), ", ", key.sizes(), " and ", value.sizes(), " of ", query.scalar_type(),
+              ", ", key.scalar_type(), " and ", value.scalar_type());
   const int device = query.get_device();
   const at::ScalarType wide = query.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   at::Tensor out = empty_in_layout_of(query, value.size(3));
@@ -128,8 +128,8 @@ attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& valu
                              lse);
   if (!call<&chipset_api::attention>(device, attend.args)) refuse(query);
   const at::Tensor unused = empty({}, at::kLong, device);  // Philox seed and offset: no dropout
-  return {out,    lse,    at::Tensor(), at::Tensor(), query.size(2), key.size(2),
-          unused, unused, at::Tensor()};
+  return {out,         lse,    at::Tensor(), at::Tensor(), query.size(2),
+          key.size(2), unused, unused,       at::Tensor()};
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_backward(

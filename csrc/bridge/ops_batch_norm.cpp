@@ -92,14 +92,13 @@ Four batch_norm_with_update(const at::Tensor& x, const OptionalTensor& weight,
 // and invstd * w * dy in evaluation. Source: Ioffe and Szegedy, arXiv 1502.03167.
 Three native_batch_norm_backward(const at::Tensor& grad, const at::Tensor& x,
                                  const OptionalTensor& weight, const OptionalTensor& running_mean,
-                                 const OptionalTensor& running_var,
-                                 const OptionalTensor& save_mean, const OptionalTensor& save_invstd,
-                                 bool train, double eps, std::array<bool, 3> wanted) {
+                                 const OptionalTensor& running_var, const OptionalTensor& save_mean,
+                                 const OptionalTensor& save_invstd, bool train, double eps,
+                                 std::array<bool, 3> wanted) {
   const at::ScalarType wide = wide_type(x);
   const at::DimVector dims = other_dims(x);
   const at::Tensor mean = train ? save_mean->to(wide) : running_mean->to(wide);
-  const at::Tensor invstd =
-      train ? save_invstd->to(wide) : running_var->to(wide).add(eps).rsqrt_();
+  const at::Tensor invstd = train ? save_invstd->to(wide) : running_var->to(wide).add(eps).rsqrt_();
   const at::Tensor dy = grad.to(wide);
   const at::Tensor unit = x.to(wide).sub(per_channel(mean, x)).mul_(per_channel(invstd, x));
   const at::Tensor sum_dy = dy.sum(dims);
@@ -126,8 +125,8 @@ Three batch_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at:
                           const OptionalTensor& save_mean, const OptionalTensor& save_var,
                           bool update, double eps, std::array<bool, 3> wanted,
                           const at::Tensor& /*reserve*/) {
-  return native_batch_norm_backward(grad, x, weight, running_mean, running_var, save_mean,
-                                    save_var, update, eps, wanted);
+  return native_batch_norm_backward(grad, x, weight, running_mean, running_var, save_mean, save_var,
+                                    update, eps, wanted);
 }
 
 }  // namespace

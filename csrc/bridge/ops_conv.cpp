@@ -165,8 +165,8 @@ Tensor input_gradient(const Tensor& dy, const Tensor& weight, at::IntArrayRef x_
 Tensor weight_gradient(const Tensor& dy, const Tensor& x, at::IntArrayRef weight_sizes,
                        const Geometry& g) {
   const at::IntArrayRef out = dy.sizes().slice(2);
-  const bool one_channel = g.groups == x.size(1) && weight_sizes[1] == 1 &&
-                           weight_sizes[0] == x.size(1);
+  const bool one_channel =
+      g.groups == x.size(1) && weight_sizes[1] == 1 && weight_sizes[0] == x.size(1);
   if (one_channel) {
     const Tensor result = at::zeros({weight_sizes[0], product(g.kernel)}, dy.options());
     DimVector others{0};
@@ -178,7 +178,8 @@ Tensor weight_gradient(const Tensor& dy, const Tensor& x, at::IntArrayRef weight
   }
   const Tensor grad = dy.reshape({dy.size(0), g.groups, weight_sizes[0] / g.groups, -1});
   // Summed over the batch as one product: positions of all samples side by side.
-  const Tensor left = grad.permute({1, 2, 0, 3}).reshape({g.groups, weight_sizes[0] / g.groups, -1});
+  const Tensor left =
+      grad.permute({1, 2, 0, 3}).reshape({g.groups, weight_sizes[0] / g.groups, -1});
   const Tensor cols = columns(x, g, out);
   const Tensor right = cols.permute({1, 0, 3, 2}).reshape({g.groups, -1, cols.size(2)});
   return at::matmul(left, right).view(weight_sizes);
@@ -207,12 +208,11 @@ Tensor convolution(const Tensor& x, const Tensor& weight, const std::optional<Te
     return host<at::_ops::convolution>(x, weight, bias, stride, padding, dilation, transposed,
                                        output_padding, groups);
   const Geometry g = geometry(weight, stride, padding, dilation, groups);
-  Tensor y = transposed
-                 ? input_gradient(x, weight,
-                                  transposed_size(x, g, per_dim(output_padding, g.dims()),
-                                                  weight.size(1) * groups),
-                                  g)
-                 : forward(x, weight, g, output_size(x, g));
+  Tensor y = transposed ? input_gradient(x, weight,
+                                         transposed_size(x, g, per_dim(output_padding, g.dims()),
+                                                         weight.size(1) * groups),
+                                         g)
+                        : forward(x, weight, g, output_size(x, g));
   if (bias.has_value() && bias->defined()) y.add_(per_channel(*bias, y.dim()));
   return y;
 }

@@ -34,8 +34,8 @@ at::Tensor linear_int8(const at::Tensor& x, const at::Tensor& qweight, const at:
   at::Tensor out = empty(sizes, x.scalar_type(), x.get_device());
   if (out.numel() == 0) return out;
   const at::Tensor rows = x.reshape({-1, x.size(-1)});
-  const at::Tensor shift = bias.has_value() && bias->defined() ? bias->to(x.scalar_type())
-                                                               : at::Tensor();
+  const at::Tensor shift =
+      bias.has_value() && bias->defined() ? bias->to(x.scalar_type()) : at::Tensor();
   const chipset_tensor a = view(rows), w = view(qweight), s = view(scale.view({-1, 1})),
                        d = view(out.view({-1, qweight.size(0)}));
   chipset_tensor b;
@@ -175,9 +175,9 @@ at::Tensor attention_paged(const at::Tensor& q, const at::Tensor& k_cache,
   const at::Tensor rows = at::arange(q.size(0), query_start.options());
   for (int64_t first = 0; first < q.size(0); first += kRows) {
     const int64_t n = std::min(kRows, q.size(0) - first);
-    out.narrow(0, first, n).copy_(attend_gathered(q.narrow(0, first, n), rows.narrow(0, first, n),
-                                                  k_cache, v_cache, block_table, query_start,
-                                                  kv_len, scale));
+    out.narrow(0, first, n)
+        .copy_(attend_gathered(q.narrow(0, first, n), rows.narrow(0, first, n), k_cache, v_cache,
+                               block_table, query_start, kv_len, scale));
   }
   return out;
 }

@@ -50,8 +50,8 @@ at::Tensor& gather_out(const at::Tensor& self, int64_t dim, const at::Tensor& in
 
 at::DimVector index_select_sizes(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
   TORCH_CHECK_INDEX(index.dim() <= 1, "index_select(): Index is supposed to be a vector, but got ",
-                    "dim: ", index.dim(), " with type: ", index.scalar_type(), " and size: ",
-                    index.sizes());
+                    "dim: ", index.dim(), " with type: ", index.scalar_type(),
+                    " and size: ", index.sizes());
   TORCH_CHECK(index.scalar_type() == at::kLong || index.scalar_type() == at::kInt,
               "index_select(): Expected dtype int32 or int64 for index");
   TORCH_CHECK(index.device() == self.device(), "Expected all tensors to be on the same device, ",
@@ -73,8 +73,7 @@ bool index_select_into(const at::Tensor& self, int64_t dim, const at::Tensor& in
   strides[dim] = index.dim() == 0 ? 0 : index.stride(0);
   const IndexedDim along{restrided(index, target.sizes(), strides), size_along(self, dim),
                          stride_along(self, dim)};
-  return gather(self.get_device(), view(target), restrided_along(self, dim, target.sizes()),
-                along);
+  return gather(self.get_device(), view(target), restrided_along(self, dim, target.sizes()), along);
 }
 
 at::Tensor index_select(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
@@ -101,8 +100,8 @@ at::Tensor& take_out(const at::Tensor& self, const at::Tensor& index, at::Tensor
   TORCH_CHECK(index.scalar_type() == at::kLong, "take(): Expected a long tensor for index, but ",
               "got ", index.scalar_type());
   TORCH_CHECK(self.scalar_type() == out.scalar_type(), "take(): self and out expected to have ",
-              "the same dtype, but got self.dtype = ", self.scalar_type(), " and out.dtype = ",
-              out.scalar_type());
+              "the same dtype, but got self.dtype = ", self.scalar_type(),
+              " and out.dtype = ", out.scalar_type());
   TORCH_CHECK_INDEX(self.numel() > 0 || index.numel() == 0, "take(): tried to take from an empty ",
                     "tensor");
   at::native::resize_output(out, index.sizes());

@@ -29,8 +29,8 @@ struct AdvancedIndex {
 std::vector<at::Tensor> index_tensors(const at::Tensor& self, const OptionalTensors& given) {
   at::native::checkIndexTensorTypes(given, /*allow_int=*/true);
   TORCH_CHECK_INDEX(static_cast<int64_t>(given.size()) <= self.dim(),
-                    "too many indices for tensor of dimension ", self.dim(), " (got ",
-                    given.size(), ")");
+                    "too many indices for tensor of dimension ", self.dim(), " (got ", given.size(),
+                    ")");
   for (const std::optional<at::Tensor>& index : given) {
     TORCH_CHECK(!index.has_value() || !index->defined() || index->is_cpu() ||
                     index->device() == self.device(),
@@ -49,17 +49,16 @@ AdvancedIndex advanced_index(const at::Tensor& self, std::vector<at::Tensor> ind
   at::DimVector shape;
   for (const at::Tensor& index : indices) {
     if (!index.defined()) continue;
-    shape = out.kept.empty() ? at::DimVector(index.sizes())
-                             : [&] {
-                                 try {
-                                   return at::infer_size_dimvector(shape, index.sizes());
-                                 } catch (const c10::Error&) {
-                                   TORCH_CHECK_INDEX(false,
-                                                     "shape mismatch: indexing tensors could not "
-                                                     "be broadcast together with shapes ",
-                                                     at::IntArrayRef(shape), ", ", index.sizes());
-                                 }
-                               }();
+    shape = out.kept.empty() ? at::DimVector(index.sizes()) : [&] {
+      try {
+        return at::infer_size_dimvector(shape, index.sizes());
+      } catch (const c10::Error&) {
+        TORCH_CHECK_INDEX(false,
+                          "shape mismatch: indexing tensors could not "
+                          "be broadcast together with shapes ",
+                          at::IntArrayRef(shape), ", ", index.sizes());
+      }
+    }();
     out.kept.push_back(index);
   }
   const bool adjacent = at::native::hasContiguousSubspace(indices);
@@ -97,8 +96,7 @@ at::Tensor index(const at::Tensor& self, const OptionalTensors& indices) {
   if (!where.fits) return host<at::_ops::index_Tensor>(self, indices);
   if (where.dims.empty()) return self.clone();
   at::Tensor out = empty(where.sizes, self.scalar_type(), self.get_device());
-  if (gather(self.get_device(), view(out), restrided(self, where.sizes, where.strides),
-             where.dims))
+  if (gather(self.get_device(), view(out), restrided(self, where.sizes, where.strides), where.dims))
     return out;
   return host<at::_ops::index_Tensor>(self, indices);
 }
@@ -133,9 +131,10 @@ at::Tensor& index_put_impl_(at::Tensor& self, const OptionalTensors& indices,
                     self.scalar_type(), " for the destination and ", values.scalar_type(),
                     " for the source.");
   if (at::has_internal_overlap(self) == at::MemOverlap::Yes)
-    TORCH_WARN("Use of index_put_ on expanded tensors is deprecated. Please clone() the tensor "
-               "before performing this operation. This also applies to advanced indexing e.g. "
-               "tensor[indices] = tensor");
+    TORCH_WARN(
+        "Use of index_put_ on expanded tensors is deprecated. Please clone() the tensor "
+        "before performing this operation. This also applies to advanced indexing e.g. "
+        "tensor[indices] = tensor");
   if (put_masked(self, indices, values, accumulate)) return self;
   const AdvancedIndex where = advanced_index(self, index_tensors(self, indices));
   if (!where.fits)

@@ -52,8 +52,7 @@ Loss nll_forward(const at::Tensor& x, int64_t dim, const at::Tensor& target,
   const at::Tensor chosen = x.gather(dim, at.classes.unsqueeze(dim)).squeeze(dim);
   // Masked after the product: an ignored -inf must not become NaN.
   const at::Tensor losses = chosen.mul(weights).neg_().masked_fill_(at.ignored, 0);
-  if (reduction == at::Reduction::None)
-    return {losses, at::zeros({}, x.options())};
+  if (reduction == at::Reduction::None) return {losses, at::zeros({}, x.options())};
   Loss out{losses.sum(), weights.sum()};
   if (reduction == at::Reduction::Mean) out.output = out.output.div(out.total_weight);
   return out;
@@ -81,9 +80,9 @@ std::tuple<at::Tensor&, at::Tensor&> nll_loss_forward_out(
     int64_t reduction, int64_t ignore_index, at::Tensor& output, at::Tensor& total_weight) {
   Out<at::meta::structured_nll_loss_forward, 2> op(output, total_weight);
   op.meta(self, target, defined_or_none(weight), reduction, ignore_index);
-  const Loss loss = nll_forward(self, self.dim() - 1, target.dim() < self.dim() ? target
-                                                                                : target.squeeze(),
-                                defined_or_none(weight), reduction, ignore_index);
+  const Loss loss =
+      nll_forward(self, self.dim() - 1, target.dim() < self.dim() ? target : target.squeeze(),
+                  defined_or_none(weight), reduction, ignore_index);
   output.copy_(loss.output.view(output.sizes()));
   total_weight.copy_(loss.total_weight);
   return {output, total_weight};
@@ -95,17 +94,16 @@ std::tuple<at::Tensor, at::Tensor> nll_loss_forward(const at::Tensor& self,
                                                     int64_t reduction, int64_t ignore_index) {
   Functional<at::meta::structured_nll_loss_forward, 2> op;
   op.meta(self, target, defined_or_none(weight), reduction, ignore_index);
-  const Loss loss = nll_forward(self, self.dim() - 1, target.dim() < self.dim() ? target
-                                                                                : target.squeeze(),
-                                defined_or_none(weight), reduction, ignore_index);
+  const Loss loss =
+      nll_forward(self, self.dim() - 1, target.dim() < self.dim() ? target : target.squeeze(),
+                  defined_or_none(weight), reduction, ignore_index);
   return {loss.output.view(op.maybe_get_output(0).sizes()), loss.total_weight};
 }
 
 at::Tensor& nll_loss_backward_out(const at::Tensor& grad, const at::Tensor& self,
-                                  const at::Tensor& target,
-                                  const std::optional<at::Tensor>& weight, int64_t reduction,
-                                  int64_t ignore_index, const at::Tensor& total_weight,
-                                  at::Tensor& grad_input) {
+                                  const at::Tensor& target, const std::optional<at::Tensor>& weight,
+                                  int64_t reduction, int64_t ignore_index,
+                                  const at::Tensor& total_weight, at::Tensor& grad_input) {
   Out<at::meta::structured_nll_loss_backward> op(grad_input);
   op.meta(grad, self, target, defined_or_none(weight), reduction, ignore_index, total_weight);
   const at::Tensor at = target.dim() < self.dim() ? target : target.squeeze();
@@ -174,8 +172,8 @@ at::Tensor& nll_loss2d_backward_out(const at::Tensor& grad, const at::Tensor& se
                                     int64_t ignore_index, const at::Tensor& total_weight,
                                     at::Tensor& grad_input) {
   at::native::resize_output(grad_input, self.sizes());
-  return grad_input.copy_(nll_loss2d_backward(grad, self, target, weight, reduction, ignore_index,
-                                              total_weight));
+  return grad_input.copy_(
+      nll_loss2d_backward(grad, self, target, weight, reduction, ignore_index, total_weight));
 }
 
 }  // namespace

@@ -38,8 +38,8 @@ struct Norm {
   explicit Norm(Kind k, double e = 0) : kind(k), eps(e) {}
   Kind kind;
   double eps;
-  at::Tensor x, weight, bias;       // [rows, n], [n], [n]
-  at::Tensor y, mean, rstd;         // outputs of the forward; statistics [rows]
+  at::Tensor x, weight, bias;  // [rows, n], [n], [n]
+  at::Tensor y, mean, rstd;    // outputs of the forward; statistics [rows]
   at::Tensor dy, dx, dweight, dbias;
 };
 
@@ -149,9 +149,9 @@ std::tuple<at::Tensor, at::Tensor> fused_rms_norm(const at::Tensor& input, at::I
   at::Tensor rstd = empty(at.statistics, statistics_type(input), device);
   if (input.numel() == 0) return {y, rstd};
   Norm norm(kRms);
-  norm.eps = eps.value_or(statistics_type(input) == at::kDouble
-                              ? std::numeric_limits<double>::epsilon()
-                              : std::numeric_limits<float>::epsilon());
+  norm.eps =
+      eps.value_or(statistics_type(input) == at::kDouble ? std::numeric_limits<double>::epsilon()
+                                                         : std::numeric_limits<float>::epsilon());
   norm.x = input.reshape({at.rows, at.n});
   norm.weight = flat(or_none(weight));
   norm.y = y.view({at.rows, at.n});
@@ -205,9 +205,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> native_group_norm(
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> native_group_norm_backward(
-    const at::Tensor& grad, const at::Tensor& input, const at::Tensor& mean,
-    const at::Tensor& rstd, const std::optional<at::Tensor>& weight, int64_t n, int64_t c,
-    int64_t inner, int64_t groups, std::array<bool, 3> wanted) {
+    const at::Tensor& grad, const at::Tensor& input, const at::Tensor& mean, const at::Tensor& rstd,
+    const std::optional<at::Tensor>& weight, int64_t n, int64_t c, int64_t inner, int64_t groups,
+    std::array<bool, 3> wanted) {
   at::Tensor dx, dweight, dbias;
   if (input.numel() == 0) {
     if (wanted[0]) dx = empty(input.sizes(), input.scalar_type(), input.get_device());

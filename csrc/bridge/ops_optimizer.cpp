@@ -52,11 +52,11 @@ bool step(at::TensorList params, at::TensorList grads, at::TensorList exp_avgs,
       return false;
     if (options.amsgrad && !same_layout(p, max_exp_avg_sqs[i])) return false;
     if (steps[i].scalar_type() != at::kFloat || steps[i].device() != p.device()) return false;
-    gradients.push_back(same_layout(p, grads[i])
-                            ? grads[i]
-                            : empty_strided(p.sizes(), p.strides(), grads[i].scalar_type(),
-                                            p.get_device())
-                                  .copy_(grads[i]));
+    gradients.push_back(
+        same_layout(p, grads[i])
+            ? grads[i]
+            : empty_strided(p.sizes(), p.strides(), grads[i].scalar_type(), p.get_device())
+                  .copy_(grads[i]));
   }
   const auto param = views(params), grad = views(gradients), exp_avg = views(exp_avgs),
              exp_avg_sq = views(exp_avg_sqs), maximum = views(max_exp_avg_sqs),
@@ -117,8 +117,8 @@ void fused_tensor_lr(at::TensorList params, at::TensorList grads, at::TensorList
   }
   unscale(grads, grad_scale);
   const Options options{0, beta1, beta2, weight_decay, eps, amsgrad, maximize, decoupled};
-  if (step(params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps, options,
-           lr.to(at::kFloat), found_inf.value_or(at::Tensor())))
+  if (step(params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps, options, lr.to(at::kFloat),
+           found_inf.value_or(at::Tensor())))
     return;
   host<Operator>(params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps, lr.item<double>(),
                  beta1, beta2, weight_decay, eps, amsgrad, maximize, OptionalTensor(), found_inf);

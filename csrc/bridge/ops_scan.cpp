@@ -67,16 +67,14 @@ void extremum(const at::Tensor& self, at::Tensor& values, at::Tensor& indices, i
 
 at::Tensor logcumsumexp(const at::Tensor& self, int64_t dim) {
   at::Tensor out = empty(self.sizes(), self.scalar_type(), self.get_device());
-  if (at::isFloatingType(self.scalar_type()) &&
-      scan(CHIPSET_SCAN_OP_LOGSUMEXP, self, dim, out, {}))
+  if (at::isFloatingType(self.scalar_type()) && scan(CHIPSET_SCAN_OP_LOGSUMEXP, self, dim, out, {}))
     return out;
   return host<at::_ops::_logcumsumexp>(self, dim);
 }
 
 at::Tensor& logcumsumexp_out(const at::Tensor& self, int64_t dim, at::Tensor& out) {
   at::native::resize_output(out, self.sizes());
-  if (at::isFloatingType(self.scalar_type()) &&
-      scan(CHIPSET_SCAN_OP_LOGSUMEXP, self, dim, out, {}))
+  if (at::isFloatingType(self.scalar_type()) && scan(CHIPSET_SCAN_OP_LOGSUMEXP, self, dim, out, {}))
     return out;
   return host<at::_ops::_logcumsumexp_out>(self, dim, out);
 }

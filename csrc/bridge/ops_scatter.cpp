@@ -40,10 +40,14 @@ using at::native::ReductionType;
 int32_t scatter_op_of(ReductionType reduction) {
   switch (reduction) {
     case ReductionType::SUM:
-    case ReductionType::MEAN: return CHIPSET_SCATTER_OP_ADD;
-    case ReductionType::PROD: return CHIPSET_SCATTER_OP_MUL;
-    case ReductionType::MAX: return CHIPSET_SCATTER_OP_MAX;
-    case ReductionType::MIN: return CHIPSET_SCATTER_OP_MIN;
+    case ReductionType::MEAN:
+      return CHIPSET_SCATTER_OP_ADD;
+    case ReductionType::PROD:
+      return CHIPSET_SCATTER_OP_MUL;
+    case ReductionType::MAX:
+      return CHIPSET_SCATTER_OP_MAX;
+    case ReductionType::MIN:
+      return CHIPSET_SCATTER_OP_MIN;
   }
   TORCH_CHECK(false, "unknown reduction");
 }
@@ -58,10 +62,14 @@ at::Scalar identity_of(ReductionType reduction, at::ScalarType type) {
     return largest ? infinity : -infinity;
   }
   switch (type) {
-    case at::kBool: return largest;
-    case at::kByte: return largest ? 255 : 0;
-    case at::kChar: return largest ? 127 : -128;
-    case at::kShort: return largest ? 32767 : -32768;
+    case at::kBool:
+      return largest;
+    case at::kByte:
+      return largest ? 255 : 0;
+    case at::kChar:
+      return largest ? 127 : -128;
+    case at::kShort:
+      return largest ? 32767 : -32768;
     case at::kInt:
       return largest ? std::numeric_limits<int32_t>::max() : std::numeric_limits<int32_t>::min();
     default:

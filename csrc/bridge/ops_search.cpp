@@ -4,9 +4,9 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/BucketizationUtils.h>
 #include <ATen/native/Resize.h>
-#include <ATen/ops/result_type.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/isin_meta.h>
+#include <ATen/ops/result_type.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/sort.h>
@@ -79,8 +79,8 @@ Tensor search(const Tensor& sequence, const Tensor& values, bool right) {
   for (int64_t span = n; span > 0; span /= 2) {
     const Tensor middle = low.add(high).div_(2, "floor");
     const Tensor reachable = middle.clamp_max(n - 1);
-    const Tensor found = sequence.dim() == 1 ? sequence.take(reachable)
-                                             : sequence.gather(-1, reachable);
+    const Tensor found =
+        sequence.dim() == 1 ? sequence.take(reachable) : sequence.gather(-1, reachable);
     // As torch's own search: NaN is past everything.
     const Tensor past = (right ? found.gt(values) : found.ge(values)).logical_not_();
     const Tensor onward = past.logical_and_(low.lt(high));
@@ -103,8 +103,8 @@ Tensor& searchsorted_out(const Tensor& sequence, const Tensor& values, bool out_
 }
 
 Tensor searchsorted_op(const Tensor& sequence, const Tensor& values, bool out_int32, bool right,
-                    const std::optional<std::string_view> side,
-                    const std::optional<Tensor>& sorter) {
+                       const std::optional<std::string_view> side,
+                       const std::optional<Tensor>& sorter) {
   Tensor out = empty({0}, out_int32 ? at::kInt : at::kLong, sequence.get_device());
   return searchsorted_out(sequence, values, out_int32, right, side, sorter, out);
 }
@@ -166,8 +166,7 @@ Tensor histc(const Tensor& self, int64_t bins, const Scalar& min, const Scalar& 
                                                   : Scalar(high.toLong() + 1);
   }
   TORCH_CHECK(std::isfinite(low.toDouble()) && std::isfinite(high.toDouble()),
-              "torch.histc: range of [", low.toDouble(), ", ", high.toDouble(),
-              "] is not finite");
+              "torch.histc: range of [", low.toDouble(), ", ", high.toDouble(), "] is not finite");
   TORCH_CHECK(low.toDouble() < high.toDouble(), "torch.histc: max must be larger than min");
   return count_in_steps(flat, bins, low, high).clone();
 }
@@ -188,15 +187,13 @@ Tensor bincount(const Tensor& self, const std::optional<Tensor>& weights, int64_
               "bincount only supports 1-d non-negative integral inputs.");
   TORCH_CHECK(!weighted || (weights->dim() == 1 && weights->numel() == self.numel()),
               "weights should be 1-d and have the same length as input");
-  const at::ScalarType type = !weighted                               ? at::kLong
+  const at::ScalarType type = !weighted                              ? at::kLong
                               : weights->scalar_type() == at::kFloat ? at::kFloat
-                                                                      : at::kDouble;
+                                                                     : at::kDouble;
   const int64_t largest = empty_input ? -1 : self.max().item<int64_t>();
-  const Tensor counts =
-      at::zeros({std::max(minlength, largest + 1)}, self.options().dtype(type));
+  const Tensor counts = at::zeros({std::max(minlength, largest + 1)}, self.options().dtype(type));
   if (empty_input) return counts;
-  const Tensor terms =
-      weighted ? weights->to(type) : counts.new_ones({1}).expand({self.numel()});
+  const Tensor terms = weighted ? weights->to(type) : counts.new_ones({1}).expand({self.numel()});
   return counts.scatter_add_(0, self.to(at::kLong), terms);
 }
 

@@ -109,9 +109,10 @@ struct Runs {
 Runs runs_of(const Tensor& flat) {
   const int64_t n = flat.numel();
   const auto flags = flat.options().dtype(at::kBool);
-  const Tensor begins = n == 0 ? at::empty({0}, flags)
-                               : at::cat({at::ones({1}, flags),
-                                          flat.narrow(0, 1, n - 1).ne(flat.narrow(0, 0, n - 1))});
+  const Tensor begins =
+      n == 0
+          ? at::empty({0}, flags)
+          : at::cat({at::ones({1}, flags), flat.narrow(0, 1, n - 1).ne(flat.narrow(0, 0, n - 1))});
   return {positions(begins), at::cumsum(begins, 0).sub_(1)};
 }
 
@@ -129,8 +130,8 @@ Three unique2(const Tensor& self, bool sorted, bool return_inverse, bool return_
   const auto none = self.options().dtype(at::kLong);
   Tensor inverse = at::empty({0}, none), counts = at::empty({0}, none);
   if (return_inverse)
-    inverse = at::empty(self.sizes(), none).view({-1}).scatter_(0, order, runs.number).view(
-        self.sizes());
+    inverse =
+        at::empty(self.sizes(), none).view({-1}).scatter_(0, order, runs.number).view(self.sizes());
   if (return_counts) counts = lengths(runs.begins, self.numel());
   return {ascending.index_select(0, runs.begins), inverse, counts};
 }

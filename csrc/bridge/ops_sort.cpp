@@ -105,8 +105,8 @@ void store(const Ranked& found, Tensor& values, Tensor& indices) {
 }
 
 void check_not_empty(const Tensor& self, int64_t dim, const char* name) {
-  TORCH_CHECK_INDEX(self.dim() == 0 || self.size(dim) > 0, name, "(): Expected reduction dim ",
-                    dim, " to have non-zero size.");
+  TORCH_CHECK_INDEX(self.dim() == 0 || self.size(dim) > 0, name, "(): Expected reduction dim ", dim,
+                    " to have non-zero size.");
 }
 
 std::tuple<Tensor&, Tensor&> kthvalue_values(const Tensor& self, int64_t k, int64_t dim,

@@ -6,18 +6,24 @@ static double load(const chipset_tensor* t, const int64_t* index) {
   int64_t at = 0;
   for (int d = 0; d < t->rank; ++d) at += t->shape[d] == 1 ? 0 : index[d] * t->stride[d];
   switch (t->dtype) {
-    case CHIPSET_DTYPE_BOOL: return ((const uint8_t*)t->data)[at] != 0;
-    case CHIPSET_DTYPE_I8: return ((const int8_t*)t->data)[at];
-    case CHIPSET_DTYPE_I32: return ((const int32_t*)t->data)[at];
-    case CHIPSET_DTYPE_I64: return (double)((const int64_t*)t->data)[at];
-    case CHIPSET_DTYPE_F64: return ((const double*)t->data)[at];
+    case CHIPSET_DTYPE_BOOL:
+      return ((const uint8_t*)t->data)[at] != 0;
+    case CHIPSET_DTYPE_I8:
+      return ((const int8_t*)t->data)[at];
+    case CHIPSET_DTYPE_I32:
+      return ((const int32_t*)t->data)[at];
+    case CHIPSET_DTYPE_I64:
+      return (double)((const int64_t*)t->data)[at];
+    case CHIPSET_DTYPE_F64:
+      return ((const double*)t->data)[at];
     case CHIPSET_DTYPE_BF16: {
       const uint32_t bits = (uint32_t)((const uint16_t*)t->data)[at] << 16;
       float value;
       memcpy(&value, &bits, 4);
       return value;
     }
-    default: return ((const float*)t->data)[at];
+    default:
+      return ((const float*)t->data)[at];
   }
 }
 
@@ -25,11 +31,21 @@ static void store(const chipset_tensor* t, const int64_t* index, double value) {
   int64_t at = 0;
   for (int d = 0; d < t->rank; ++d) at += t->shape[d] == 1 ? 0 : index[d] * t->stride[d];
   switch (t->dtype) {
-    case CHIPSET_DTYPE_BOOL: ((uint8_t*)t->data)[at] = value != 0; break;
-    case CHIPSET_DTYPE_I8: ((int8_t*)t->data)[at] = (int8_t)value; break;
-    case CHIPSET_DTYPE_I32: ((int32_t*)t->data)[at] = (int32_t)value; break;
-    case CHIPSET_DTYPE_I64: ((int64_t*)t->data)[at] = (int64_t)value; break;
-    case CHIPSET_DTYPE_F64: ((double*)t->data)[at] = value; break;
+    case CHIPSET_DTYPE_BOOL:
+      ((uint8_t*)t->data)[at] = value != 0;
+      break;
+    case CHIPSET_DTYPE_I8:
+      ((int8_t*)t->data)[at] = (int8_t)value;
+      break;
+    case CHIPSET_DTYPE_I32:
+      ((int32_t*)t->data)[at] = (int32_t)value;
+      break;
+    case CHIPSET_DTYPE_I64:
+      ((int64_t*)t->data)[at] = (int64_t)value;
+      break;
+    case CHIPSET_DTYPE_F64:
+      ((double*)t->data)[at] = value;
+      break;
     case CHIPSET_DTYPE_BF16: {
       const float narrow = (float)value;
       uint32_t bits;
@@ -41,7 +57,8 @@ static void store(const chipset_tensor* t, const int64_t* index, double value) {
       ((uint16_t*)t->data)[at] = (uint16_t)(bits >> 16);
       break;
     }
-    default: ((float*)t->data)[at] = (float)value;
+    default:
+      ((float*)t->data)[at] = (float)value;
   }
 }
 
@@ -66,32 +83,83 @@ static int known(const chipset_tensor* t) {
 static int evaluate(int32_t op, const double* x, const chipset_scalar* p, int64_t i, double* y) {
   const double p0 = p[0].f;
   switch (op) {
-    case CHIPSET_POINTWISE_OP_COPY: *y = x[0]; return 1;
-    case CHIPSET_POINTWISE_OP_FILL: *y = p0; return 1;
-    case CHIPSET_POINTWISE_OP_ARANGE: *y = p0 + p[1].f * (double)i; return 1;
-    case CHIPSET_POINTWISE_OP_ADD: *y = x[0] + p0 * x[1]; return 1;
-    case CHIPSET_POINTWISE_OP_SUB: *y = x[0] - p0 * x[1]; return 1;
-    case CHIPSET_POINTWISE_OP_MUL: *y = x[0] * x[1]; return 1;
-    case CHIPSET_POINTWISE_OP_DIV: *y = x[0] / x[1]; return 1;
-    case CHIPSET_POINTWISE_OP_POW: *y = pow(x[0], x[1]); return 1;
-    case CHIPSET_POINTWISE_OP_MAXIMUM: *y = x[0] > x[1] ? x[0] : x[1]; return 1;
-    case CHIPSET_POINTWISE_OP_EQ: *y = x[0] == x[1]; return 1;
-    case CHIPSET_POINTWISE_OP_LT: *y = x[0] < x[1]; return 1;
-    case CHIPSET_POINTWISE_OP_GT: *y = x[0] > x[1]; return 1;
-    case CHIPSET_POINTWISE_OP_GE: *y = x[0] >= x[1]; return 1;
-    case CHIPSET_POINTWISE_OP_LOGICAL_AND: *y = x[0] != 0 && x[1] != 0; return 1;
-    case CHIPSET_POINTWISE_OP_ABS: *y = fabs(x[0]); return 1;
-    case CHIPSET_POINTWISE_OP_ROUND: *y = nearbyint(x[0]); return 1;
-    case CHIPSET_POINTWISE_OP_EXP: *y = exp(x[0]); return 1;
-    case CHIPSET_POINTWISE_OP_LOG: *y = log(x[0]); return 1;
-    case CHIPSET_POINTWISE_OP_SQRT: *y = sqrt(x[0]); return 1;
-    case CHIPSET_POINTWISE_OP_RSQRT: *y = 1 / sqrt(x[0]); return 1;
-    case CHIPSET_POINTWISE_OP_TANH: *y = tanh(x[0]); return 1;
-    case CHIPSET_POINTWISE_OP_CLAMP: *y = fmin(fmax(x[0], p0), p[1].f); return 1;
-    case CHIPSET_POINTWISE_OP_WHERE: *y = x[0] != 0 ? x[1] : x[2]; return 1;
-    case CHIPSET_POINTWISE_OP_LERP: *y = x[0] + x[2] * (x[1] - x[0]); return 1;
-    case CHIPSET_POINTWISE_OP_ADDCMUL: *y = x[0] + p0 * x[1] * x[2]; return 1;
-    default: return 0;
+    case CHIPSET_POINTWISE_OP_COPY:
+      *y = x[0];
+      return 1;
+    case CHIPSET_POINTWISE_OP_FILL:
+      *y = p0;
+      return 1;
+    case CHIPSET_POINTWISE_OP_ARANGE:
+      *y = p0 + p[1].f * (double)i;
+      return 1;
+    case CHIPSET_POINTWISE_OP_ADD:
+      *y = x[0] + p0 * x[1];
+      return 1;
+    case CHIPSET_POINTWISE_OP_SUB:
+      *y = x[0] - p0 * x[1];
+      return 1;
+    case CHIPSET_POINTWISE_OP_MUL:
+      *y = x[0] * x[1];
+      return 1;
+    case CHIPSET_POINTWISE_OP_DIV:
+      *y = x[0] / x[1];
+      return 1;
+    case CHIPSET_POINTWISE_OP_POW:
+      *y = pow(x[0], x[1]);
+      return 1;
+    case CHIPSET_POINTWISE_OP_MAXIMUM:
+      *y = x[0] > x[1] ? x[0] : x[1];
+      return 1;
+    case CHIPSET_POINTWISE_OP_EQ:
+      *y = x[0] == x[1];
+      return 1;
+    case CHIPSET_POINTWISE_OP_LT:
+      *y = x[0] < x[1];
+      return 1;
+    case CHIPSET_POINTWISE_OP_GT:
+      *y = x[0] > x[1];
+      return 1;
+    case CHIPSET_POINTWISE_OP_GE:
+      *y = x[0] >= x[1];
+      return 1;
+    case CHIPSET_POINTWISE_OP_LOGICAL_AND:
+      *y = x[0] != 0 && x[1] != 0;
+      return 1;
+    case CHIPSET_POINTWISE_OP_ABS:
+      *y = fabs(x[0]);
+      return 1;
+    case CHIPSET_POINTWISE_OP_ROUND:
+      *y = nearbyint(x[0]);
+      return 1;
+    case CHIPSET_POINTWISE_OP_EXP:
+      *y = exp(x[0]);
+      return 1;
+    case CHIPSET_POINTWISE_OP_LOG:
+      *y = log(x[0]);
+      return 1;
+    case CHIPSET_POINTWISE_OP_SQRT:
+      *y = sqrt(x[0]);
+      return 1;
+    case CHIPSET_POINTWISE_OP_RSQRT:
+      *y = 1 / sqrt(x[0]);
+      return 1;
+    case CHIPSET_POINTWISE_OP_TANH:
+      *y = tanh(x[0]);
+      return 1;
+    case CHIPSET_POINTWISE_OP_CLAMP:
+      *y = fmin(fmax(x[0], p0), p[1].f);
+      return 1;
+    case CHIPSET_POINTWISE_OP_WHERE:
+      *y = x[0] != 0 ? x[1] : x[2];
+      return 1;
+    case CHIPSET_POINTWISE_OP_LERP:
+      *y = x[0] + x[2] * (x[1] - x[0]);
+      return 1;
+    case CHIPSET_POINTWISE_OP_ADDCMUL:
+      *y = x[0] + p0 * x[1] * x[2];
+      return 1;
+    default:
+      return 0;
   }
 }
 

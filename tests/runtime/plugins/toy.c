@@ -207,11 +207,20 @@ static chipset_status pointwise(chipset_stream stream, const chipset_pointwise_a
       x[k] = args->input[k] ? *at(args->input[k], index) : (float)args->immediate[k].f;
     float* y = at(out, index);
     switch (args->op) {
-      case CHIPSET_POINTWISE_OP_COPY: *y = x[0]; break;
-      case CHIPSET_POINTWISE_OP_FILL: *y = (float)args->param[0].f; break;
-      case CHIPSET_POINTWISE_OP_ADD: *y = x[0] + (float)args->param[0].f * x[1]; break;
-      case CHIPSET_POINTWISE_OP_MUL: *y = x[0] * x[1]; break;
-      default: return fail(CHIPSET_STATUS_UNSUPPORTED, "the toy knows COPY, FILL, ADD and MUL");
+      case CHIPSET_POINTWISE_OP_COPY:
+        *y = x[0];
+        break;
+      case CHIPSET_POINTWISE_OP_FILL:
+        *y = (float)args->param[0].f;
+        break;
+      case CHIPSET_POINTWISE_OP_ADD:
+        *y = x[0] + (float)args->param[0].f * x[1];
+        break;
+      case CHIPSET_POINTWISE_OP_MUL:
+        *y = x[0] * x[1];
+        break;
+      default:
+        return fail(CHIPSET_STATUS_UNSUPPORTED, "the toy knows COPY, FILL, ADD and MUL");
     }
   } while (step(out, index));
   return CHIPSET_STATUS_OK;
