@@ -3,6 +3,7 @@
 // instead of running while the stream is captured.
 #include "chipset/abi_check.h"
 #include "chipset/chipset.h"
+#include "collectives.h"
 #include "device.h"
 #include "error.h"
 #include "functions.h"
@@ -64,6 +65,19 @@ chipset_api make_api() {
   api.capture_end = cpu_capture_end;
   api.capture_replay = cpu_capture_replay;
   api.graph_destroy = cpu_graph_destroy;
+
+  api.comm_id = cpu_comm_id;
+  api.comm_create = cpu_comm_create;
+  api.comm_destroy = cpu_comm_destroy;
+  api.all_reduce = cpu_all_reduce;
+  api.all_gather = cpu_all_gather;
+  api.reduce_scatter = cpu_reduce_scatter;
+  api.broadcast = cpu_broadcast;
+  api.all_to_all = cpu_all_to_all;
+  api.send = cpu_send;
+  api.recv = cpu_recv;
+  api.group_begin = cpu_group_begin;
+  api.group_end = cpu_group_end;
 
 #define CPU_SLOT(name, args_struct) api.name = cpu_##name != nullptr ? entry_##name : nullptr;
   CPU_ARGS_FUNCTIONS(CPU_SLOT)

@@ -62,4 +62,11 @@ inline const ConvertTable& convert_table() {
   return table;
 }
 
+// The operations in a compute type; NULL where one is not defined in it.
+inline const OpTable& op_table(Compute compute) {
+  static const OpTable* const tables[kComputeCount] = {&CPU_SELECT(kOpsF32), &CPU_SELECT(kOpsF64),
+                                                       &CPU_SELECT(kOpsI32), &CPU_SELECT(kOpsI64)};
+  return *tables[static_cast<int>(compute)];
+}
+
 }  // namespace chipset::cpu

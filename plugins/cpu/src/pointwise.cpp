@@ -21,11 +21,6 @@ constexpr int kMaxArity = 3;
 constexpr int32_t kNaturalDtype[kComputeCount] = {CHIPSET_DTYPE_F32, CHIPSET_DTYPE_F64,
                                                   CHIPSET_DTYPE_I32, CHIPSET_DTYPE_I64};
 
-const OpTable& op_table(Compute compute) {
-  static const OpTable* const tables[kComputeCount] = {&CPU_SELECT(kOpsF32), &CPU_SELECT(kOpsF64),
-                                                       &CPU_SELECT(kOpsI32), &CPU_SELECT(kOpsI64)};
-  return *tables[static_cast<int>(compute)];
-}
 const OpTable& bf16_table() {
   static const OpTable& table = CPU_SELECT(kOpsBf16);
   return table;
