@@ -233,7 +233,7 @@ else:
             stdin=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-        )  # fmt: skip
+        )
         for rank in range(2)
     ]
     _, err = ranks[0].communicate(timeout=60)

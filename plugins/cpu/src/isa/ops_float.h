@@ -219,15 +219,19 @@ CPU_TILED(pow_kernel,
 #define CPU_FLOAT_OPS(V, B)                                                                              \
   V(ADD, Add, 2)                                                                                         \
   V(SUB, Sub, 2)                                                                                         \
-  V(MUL, Mul, 2) V(DIV, Div, 2) V(DIV_FLOOR, DivFloor, 2) V(DIV_TRUNC, DivTrunc, 2) V(                   \
-      REMAINDER, Remainder, 2) V(FMOD, Fmod, 2) V(MAXIMUM, Maximum, 2) V(MINIMUM, Minimum, 2)            \
-      V(FMAX, Fmax, 2) V(FMIN, Fmin, 2) V(ATAN2, Atan2, 2) V(HYPOT, Hypot, 2) V(                         \
-          COPYSIGN, Copysign, 2) B(EQ, Eq, 2) B(NE, Ne, 2) B(LT, Lt, 2) B(LE, Le, 2) B(GT, Gt, 2)        \
-          B(GE, Ge, 2) B(LOGICAL_AND, LogicalAnd, 2) B(LOGICAL_OR, LogicalOr, 2) B(                      \
-              LOGICAL_XOR, LogicalXor, 2) B(LOGICAL_NOT, LogicalNot, 1) V(NEG, Neg, 1) V(ABS, Abs,       \
-                                                                                         1)              \
+  V(MUL, Mul, 2)                                                                                         \
+  V(DIV, Div, 2) V(DIV_FLOOR, DivFloor, 2) V(DIV_TRUNC, DivTrunc, 2) V(REMAINDER, Remainder, 2) V(       \
+      FMOD, Fmod, 2) V(MAXIMUM, Maximum, 2) V(MINIMUM, Minimum, 2) V(FMAX, Fmax, 2)                      \
+      V(FMIN, Fmin, 2) V(ATAN2, Atan2, 2) V(HYPOT, Hypot, 2) V(COPYSIGN, Copysign, 2) B(                 \
+          EQ, Eq, 2) B(NE, Ne, 2) B(LT, Lt, 2) B(LE, Le, 2) B(GT, Gt, 2) B(GE, Ge, 2)                    \
+          B(LOGICAL_AND, LogicalAnd, 2) B(LOGICAL_OR, LogicalOr, 2) B(LOGICAL_XOR, LogicalXor, 2) B(     \
+              LOGICAL_NOT,                                                                               \
+              LogicalNot,                                                                                \
+              1) V(NEG, Neg,                                                                             \
+                   1) V(ABS, Abs, 1)                                                                     \
               V(SIGN, Sign, 1) V(CEIL, Ceil, 1) V(FLOOR, Floor, 1) V(ROUND, Round, 1) V(                 \
-                  TRUNC, Trunc,                                                                          \
+                  TRUNC,                                                                                 \
+                  Trunc,                                                                                 \
                   1) V(FRAC, Frac,                                                                       \
                        1) V(EXP, Exp, 1)                                                                 \
                   V(EXP2, Exp2, 1) V(                                                                    \

@@ -114,10 +114,11 @@ CPU_OP(Lcm, const T g = greatest_divisor(x, y); if (g == 0) return T(0);
 #define CPU_INT_OPS(V, B)                                                                          \
   V(ADD, Add, 2)                                                                                   \
   V(SUB, Sub, 2)                                                                                   \
-  V(MUL, Mul, 2) V(DIV_FLOOR, DivFloor, 2) V(DIV_TRUNC, DivTrunc, 2) V(REMAINDER, Remainder, 2) V( \
-      FMOD, Fmod, 2) V(POW, Pow, 2) V(MAXIMUM, Maximum, 2) V(MINIMUM, Minimum, 2)                  \
-      V(FMAX, Maximum, 2) V(FMIN, Minimum, 2) B(EQ, Eq, 2) B(NE, Ne, 2) B(LT, Lt, 2) B(LE, Le, 2)  \
-          B(GT, Gt, 2) B(GE, Ge, 2) B(LOGICAL_AND, LogicalAnd, 2) B(LOGICAL_OR, LogicalOr, 2)      \
+  V(MUL, Mul, 2)                                                                                   \
+  V(DIV_FLOOR, DivFloor, 2) V(DIV_TRUNC, DivTrunc, 2) V(REMAINDER, Remainder, 2) V(FMOD, Fmod, 2)  \
+      V(POW, Pow, 2) V(MAXIMUM, Maximum, 2) V(MINIMUM, Minimum, 2) V(FMAX, Maximum, 2)             \
+          V(FMIN, Minimum, 2) B(EQ, Eq, 2) B(NE, Ne, 2) B(LT, Lt, 2) B(LE, Le, 2) B(GT, Gt, 2) B(  \
+              GE, Ge, 2) B(LOGICAL_AND, LogicalAnd, 2) B(LOGICAL_OR, LogicalOr, 2)                 \
               B(LOGICAL_XOR, LogicalXor, 2) B(LOGICAL_NOT, LogicalNot, 1) V(                       \
                   BITWISE_AND, BitwiseAnd, 2) V(BITWISE_OR, BitwiseOr, 2)                          \
                   V(BITWISE_XOR, BitwiseXor, 2) V(BITWISE_NOT, BitwiseNot, 1) V(                   \
