@@ -112,6 +112,8 @@ def main() -> None:
                 raise SystemExit(f"failed with status {done.returncode}: {command}\n{done.stdout}")
             return done.stdout
 
+        # As the README's install does: this torch first, so that pip looks for no other.
+        run(python, "-m", "pip", "install", "--quiet", "torch==2.13.0")
         run(python, "-m", "pip", "install", "--quiet", wheel)
         for name, code in CHECKS.items():
             run(python, "-c", code)
