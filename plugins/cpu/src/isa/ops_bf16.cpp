@@ -6,14 +6,25 @@
 namespace chipset::cpu::CPU_ISA {
 
 // clang-format off: it never settles on a list of macro calls
-#define CPU_HOT_OPS(V)                                                                   \
-  V(ADD, Add, 2)                                                                         \
-  V(SUB, Sub, 2)                                                                         \
-  V(MUL, Mul, 2)                                                                         \
-  V(DIV, Div, 2) V(NEG, Neg, 1) V(SILU, Silu, 1) V(RELU, Relu, 1) V(SIGMOID, Sigmoid, 1) \
-      V(SILU_BACKWARD, SiluBackward, 2) V(THRESHOLD_BACKWARD, ThresholdBackward, 2)      \
-          V(SWIGLU, Swiglu, 2) V(ADDCMUL, Addcmul, 3) V(MSE, Mse, 2) V(EXP, Exp, 1)      \
-              V(SQRT, Sqrt, 1) V(RSQRT, Rsqrt, 1)
+// clang-format off: it never settles on a list of macro calls
+#define CPU_HOT_OPS(V) \
+  V(ADD, Add, 2) \
+  V(SUB, Sub, 2) \
+  V(MUL, Mul, 2) \
+  V(DIV, Div, 2) \
+  V(NEG, Neg, 1) \
+  V(SILU, Silu, 1) \
+  V(RELU, Relu, 1) \
+  V(SIGMOID, Sigmoid, 1) \
+  V(SILU_BACKWARD, SiluBackward, 2) \
+  V(THRESHOLD_BACKWARD, ThresholdBackward, 2) \
+  V(SWIGLU, Swiglu, 2) \
+  V(ADDCMUL, Addcmul, 3) \
+  V(MSE, Mse, 2) \
+  V(EXP, Exp, 1) \
+  V(SQRT, Sqrt, 1) \
+  V(RSQRT, Rsqrt, 1)
+// clang-format on
 // clang-format on
 
 constexpr OpTable bf16_table() {

@@ -216,112 +216,115 @@ CPU_TILED(pow_kernel,
 // ---- the table ----
 
 // V: writes T; B: writes bytes.
-#define CPU_FLOAT_OPS(V, B)                                                                              \
-  V(ADD, Add, 2)                                                                                         \
-  V(SUB, Sub, 2)                                                                                         \
-  V(MUL, Mul, 2)                                                                                         \
-  V(DIV, Div, 2) V(DIV_FLOOR, DivFloor, 2) V(DIV_TRUNC, DivTrunc, 2) V(REMAINDER, Remainder, 2) V(       \
-      FMOD, Fmod, 2) V(MAXIMUM, Maximum, 2) V(MINIMUM, Minimum, 2) V(FMAX, Fmax, 2)                      \
-      V(FMIN, Fmin, 2) V(ATAN2, Atan2, 2) V(HYPOT, Hypot, 2) V(COPYSIGN, Copysign, 2) B(                 \
-          EQ, Eq, 2) B(NE, Ne, 2) B(LT, Lt, 2) B(LE, Le, 2) B(GT, Gt, 2) B(GE, Ge, 2)                    \
-          B(LOGICAL_AND, LogicalAnd, 2) B(LOGICAL_OR, LogicalOr, 2) B(LOGICAL_XOR, LogicalXor, 2) B(     \
-              LOGICAL_NOT,                                                                               \
-              LogicalNot,                                                                                \
-              1) V(NEG, Neg,                                                                             \
-                   1) V(ABS, Abs, 1)                                                                     \
-              V(SIGN, Sign, 1) V(CEIL, Ceil, 1) V(FLOOR, Floor, 1) V(ROUND, Round, 1) V(                 \
-                  TRUNC,                                                                                 \
-                  Trunc,                                                                                 \
-                  1) V(FRAC, Frac,                                                                       \
-                       1) V(EXP, Exp, 1)                                                                 \
-                  V(EXP2, Exp2, 1) V(                                                                    \
-                      EXPM1,                                                                             \
-                      Expm1,                                                                             \
-                      1) V(LOG, Log,                                                                     \
-                           1) V(LOG2, Log2, 1)                                                           \
-                      V(LOG10, Log10, 1) V(LOG1P, Log1p, 1) V(SQRT, Sqrt, 1) V(RSQRT, Rsqrt, 1) V(       \
-                          RECIPROCAL,                                                                    \
-                          Reciprocal,                                                                    \
-                          1) V(ASIN, Asin, 1)                                                            \
-                          V(ACOS, Acos, 1) V(ATAN, Atan, 1) V(SINH, Sinh, 1) V(COSH, Cosh, 1) V(         \
-                              TANH,                                                                      \
-                              Tanh,                                                                      \
-                              1) V(ASINH, Asinh,                                                         \
-                                   1) V(ACOSH, Acosh, 1)                                                 \
-                              V(ATANH, Atanh, 1) V(ERF, Erf, 1) V(ERFC, Erfc, 1) V(ERFINV, Erfinv, 1) V( \
-                                  LGAMMA,                                                                \
-                                  Lgamma,                                                                \
-                                  1) V(DIGAMMA, Digamma,                                                 \
-                                       1) V(SIGMOID, Sigmoid, 1)                                         \
-                                  V(RELU, Relu, 1) V(SILU, Silu, 1) V(GELU_ERF, GeluErf, 1) V(           \
-                                      GELU_TANH,                                                         \
-                                      GeluTanh,                                                          \
-                                      1) V(SOFTPLUS, Softplus, 1)                                        \
-                                      V(ELU, Elu, 1) V(LEAKY_RELU, LeakyRelu, 1) V(                      \
-                                          HARDTANH,                                                      \
-                                          Clamp,                                                         \
-                                          1) V(HARDSIGMOID, Hardsigmoid,                                 \
-                                               1) V(HARDSWISH, Hardswish, 1)                             \
-                                          V(LOGSIGMOID, Logsigmoid, 1) V(MISH, Mish, 1) V(               \
-                                              THRESHOLD,                                                 \
-                                              Threshold,                                                 \
-                                              1) B(ISNAN, IsNan,                                         \
-                                                   1) B(ISINF, IsInf, 1)                                 \
-                                              B(ISFINITE, IsFinite, 1) B(SIGNBIT, Signbit, 1) V(         \
-                                                  CLAMP,                                                 \
-                                                  Clamp,                                                 \
-                                                  1) V(CLAMP_TENSOR, ClampTensor,                        \
-                                                       3) V(LERP, Lerp, 3)                               \
-                                                  V(ADDCMUL, Addcmul, 3) V(ADDCDIV, Addcdiv, 3) V(       \
-                                                      NAN_TO_NUM,                                        \
-                                                      NanToNum,                                          \
-                                                      1) V(XLOGY, Xlogy, 2)                              \
-                                                      V(SIGMOID_BACKWARD, SigmoidBackward,               \
-                                                        2) V(TANH_BACKWARD, TanhBackward,                \
-                                                             2) V(SILU_BACKWARD, SiluBackward, 2)        \
-                                                          V(GELU_ERF_BACKWARD, GeluErfBackward, 2) V(    \
-                                                              GELU_TANH_BACKWARD,                        \
-                                                              GeluTanhBackward,                          \
-                                                              2) V(SOFTPLUS_BACKWARD,                    \
-                                                                   SoftplusBackward,                     \
-                                                                   2)                                    \
-                                                              V(THRESHOLD_BACKWARD,                      \
-                                                                ThresholdBackward,                       \
-                                                                2) V(LEAKY_RELU_BACKWARD,                \
-                                                                     LeakyReluBackward, 2)               \
-                                                                  V(ELU_BACKWARD, EluBackward, 2) V(     \
-                                                                      HARDTANH_BACKWARD,                 \
-                                                                      HardtanhBackward,                  \
-                                                                      2) V(HARDSIGMOID_BACKWARD,         \
-                                                                           HardsigmoidBackward, 2)       \
-                                                                      V(HARDSWISH_BACKWARD,              \
-                                                                        HardswishBackward,               \
-                                                                        2) V(LOGSIGMOID_BACKWARD,        \
-                                                                             LogsigmoidBackward,         \
-                                                                             2)                          \
-                                                                          V(MISH_BACKWARD,               \
-                                                                            MishBackward,                \
-                                                                            2) V(SWIGLU, Swiglu,         \
-                                                                                 2) V(MSE, Mse, 2)       \
-                                                                              V(SINC, Sinc, 1) V(        \
-                                                                                  LOGADDEXP,             \
-                                                                                  Logaddexp,             \
-                                                                                  2) V(LOGADDEXP2,       \
-                                                                                       Logaddexp2,       \
-                                                                                       2)                \
-                                                                                  V(SMOOTH_L1,           \
-                                                                                    SmoothL1,            \
-                                                                                    2) V(HUBER,          \
-                                                                                         Huber, 2)       \
-                                                                                      V(NEXTAFTER,       \
-                                                                                        Nextafter,       \
-                                                                                        2)               \
-                                                                                          V(HEAVISIDE,   \
-                                                                                            Heaviside,   \
-                                                                                            2)           \
-                                                                                              V(I0,      \
-                                                                                                I0,      \
-                                                                                                1)
+// clang-format off: it never settles on a list of macro calls
+#define CPU_FLOAT_OPS(V, B) \
+  V(ADD, Add, 2) \
+  V(SUB, Sub, 2) \
+  V(MUL, Mul, 2) \
+  V(DIV, Div, 2) \
+  V(DIV_FLOOR, DivFloor, 2) \
+  V(DIV_TRUNC, DivTrunc, 2) \
+  V(REMAINDER, Remainder, 2) \
+  V(FMOD, Fmod, 2) \
+  V(MAXIMUM, Maximum, 2) \
+  V(MINIMUM, Minimum, 2) \
+  V(FMAX, Fmax, 2) \
+  V(FMIN, Fmin, 2) \
+  V(ATAN2, Atan2, 2) \
+  V(HYPOT, Hypot, 2) \
+  V(COPYSIGN, Copysign, 2) \
+  B(EQ, Eq, 2) \
+  B(NE, Ne, 2) \
+  B(LT, Lt, 2) \
+  B(LE, Le, 2) \
+  B(GT, Gt, 2) \
+  B(GE, Ge, 2) \
+  B(LOGICAL_AND, LogicalAnd, 2) \
+  B(LOGICAL_OR, LogicalOr, 2) \
+  B(LOGICAL_XOR, LogicalXor, 2) \
+  B(LOGICAL_NOT, LogicalNot, 1) \
+  V(NEG, Neg, 1) \
+  V(ABS, Abs, 1) \
+  V(SIGN, Sign, 1) \
+  V(CEIL, Ceil, 1) \
+  V(FLOOR, Floor, 1) \
+  V(ROUND, Round, 1) \
+  V(TRUNC, Trunc, 1) \
+  V(FRAC, Frac, 1) \
+  V(EXP, Exp, 1) \
+  V(EXP2, Exp2, 1) \
+  V(EXPM1, Expm1, 1) \
+  V(LOG, Log, 1) \
+  V(LOG2, Log2, 1) \
+  V(LOG10, Log10, 1) \
+  V(LOG1P, Log1p, 1) \
+  V(SQRT, Sqrt, 1) \
+  V(RSQRT, Rsqrt, 1) \
+  V(RECIPROCAL, Reciprocal, 1) \
+  V(ASIN, Asin, 1) \
+  V(ACOS, Acos, 1) \
+  V(ATAN, Atan, 1) \
+  V(SINH, Sinh, 1) \
+  V(COSH, Cosh, 1) \
+  V(TANH, Tanh, 1) \
+  V(ASINH, Asinh, 1) \
+  V(ACOSH, Acosh, 1) \
+  V(ATANH, Atanh, 1) \
+  V(ERF, Erf, 1) \
+  V(ERFC, Erfc, 1) \
+  V(ERFINV, Erfinv, 1) \
+  V(LGAMMA, Lgamma, 1) \
+  V(DIGAMMA, Digamma, 1) \
+  V(SIGMOID, Sigmoid, 1) \
+  V(RELU, Relu, 1) \
+  V(SILU, Silu, 1) \
+  V(GELU_ERF, GeluErf, 1) \
+  V(GELU_TANH, GeluTanh, 1) \
+  V(SOFTPLUS, Softplus, 1) \
+  V(ELU, Elu, 1) \
+  V(LEAKY_RELU, LeakyRelu, 1) \
+  V(HARDTANH, Clamp, 1) \
+  V(HARDSIGMOID, Hardsigmoid, 1) \
+  V(HARDSWISH, Hardswish, 1) \
+  V(LOGSIGMOID, Logsigmoid, 1) \
+  V(MISH, Mish, 1) \
+  V(THRESHOLD, Threshold, 1) \
+  B(ISNAN, IsNan, 1) \
+  B(ISINF, IsInf, 1) \
+  B(ISFINITE, IsFinite, 1) \
+  B(SIGNBIT, Signbit, 1) \
+  V(CLAMP, Clamp, 1) \
+  V(CLAMP_TENSOR, ClampTensor, 3) \
+  V(LERP, Lerp, 3) \
+  V(ADDCMUL, Addcmul, 3) \
+  V(ADDCDIV, Addcdiv, 3) \
+  V(NAN_TO_NUM, NanToNum, 1) \
+  V(XLOGY, Xlogy, 2) \
+  V(SIGMOID_BACKWARD, SigmoidBackward, 2) \
+  V(TANH_BACKWARD, TanhBackward, 2) \
+  V(SILU_BACKWARD, SiluBackward, 2) \
+  V(GELU_ERF_BACKWARD, GeluErfBackward, 2) \
+  V(GELU_TANH_BACKWARD, GeluTanhBackward, 2) \
+  V(SOFTPLUS_BACKWARD, SoftplusBackward, 2) \
+  V(THRESHOLD_BACKWARD, ThresholdBackward, 2) \
+  V(LEAKY_RELU_BACKWARD, LeakyReluBackward, 2) \
+  V(ELU_BACKWARD, EluBackward, 2) \
+  V(HARDTANH_BACKWARD, HardtanhBackward, 2) \
+  V(HARDSIGMOID_BACKWARD, HardsigmoidBackward, 2) \
+  V(HARDSWISH_BACKWARD, HardswishBackward, 2) \
+  V(LOGSIGMOID_BACKWARD, LogsigmoidBackward, 2) \
+  V(MISH_BACKWARD, MishBackward, 2) \
+  V(SWIGLU, Swiglu, 2) \
+  V(MSE, Mse, 2) \
+  V(SINC, Sinc, 1) \
+  V(LOGADDEXP, Logaddexp, 2) \
+  V(LOGADDEXP2, Logaddexp2, 2) \
+  V(SMOOTH_L1, SmoothL1, 2) \
+  V(HUBER, Huber, 2) \
+  V(NEXTAFTER, Nextafter, 2) \
+  V(HEAVISIDE, Heaviside, 2) \
+  V(I0, I0, 1)
+// clang-format on
 
 template <typename T>
 constexpr OpTable float_table() {

@@ -111,28 +111,62 @@ CPU_OP(Gcd, return greatest_divisor(x, y);)
 CPU_OP(Lcm, const T g = greatest_divisor(x, y); if (g == 0) return T(0);
        const T m = wrap_mul(truncated_quotient(x, g), y); return m < 0 ? wrap_sub(T(0), m) : m;)
 
-#define CPU_INT_OPS(V, B)                                                                          \
-  V(ADD, Add, 2)                                                                                   \
-  V(SUB, Sub, 2)                                                                                   \
-  V(MUL, Mul, 2)                                                                                   \
-  V(DIV_FLOOR, DivFloor, 2) V(DIV_TRUNC, DivTrunc, 2) V(REMAINDER, Remainder, 2) V(FMOD, Fmod, 2)  \
-      V(POW, Pow, 2) V(MAXIMUM, Maximum, 2) V(MINIMUM, Minimum, 2) V(FMAX, Maximum, 2)             \
-          V(FMIN, Minimum, 2) B(EQ, Eq, 2) B(NE, Ne, 2) B(LT, Lt, 2) B(LE, Le, 2) B(GT, Gt, 2) B(  \
-              GE, Ge, 2) B(LOGICAL_AND, LogicalAnd, 2) B(LOGICAL_OR, LogicalOr, 2)                 \
-              B(LOGICAL_XOR, LogicalXor, 2) B(LOGICAL_NOT, LogicalNot, 1) V(                       \
-                  BITWISE_AND, BitwiseAnd, 2) V(BITWISE_OR, BitwiseOr, 2)                          \
-                  V(BITWISE_XOR, BitwiseXor, 2) V(BITWISE_NOT, BitwiseNot, 1) V(                   \
-                      SHIFT_LEFT, ShiftLeft, 2) V(SHIFT_RIGHT, ShiftRight, 2) V(NEG, Neg, 1)       \
-                      V(ABS, Abs, 1) V(SIGN, Sign, 1) V(CEIL, Same, 1) V(FLOOR, Same, 1)           \
-                          V(ROUND, Same, 1) V(TRUNC, Same, 1) V(FRAC, Zero, 1) V(RELU, Relu, 1)    \
-                              V(HARDTANH, Clamp, 1) V(THRESHOLD, Threshold, 1) B(ISNAN, Never, 1)  \
-                                  B(ISINF, Never, 1) B(ISFINITE, Always, 1) B(SIGNBIT, Signbit, 1) \
-                                      V(CLAMP, Clamp, 1) V(CLAMP_TENSOR, ClampTensor, 3)           \
-                                          V(ADDCMUL, Addcmul, 3) V(ADDCDIV, Addcdiv, 3)            \
-                                              V(NAN_TO_NUM, Same, 1)                               \
-                                                  V(THRESHOLD_BACKWARD, ThresholdBackward, 2)      \
-                                                      V(MSE, Mse, 2) V(GCD, Gcd, 2) V(LCM, Lcm, 2) \
-                                                          V(HEAVISIDE, Heaviside, 2)
+// clang-format off: it never settles on a list of macro calls
+#define CPU_INT_OPS(V, B) \
+  V(ADD, Add, 2) \
+  V(SUB, Sub, 2) \
+  V(MUL, Mul, 2) \
+  V(DIV_FLOOR, DivFloor, 2) \
+  V(DIV_TRUNC, DivTrunc, 2) \
+  V(REMAINDER, Remainder, 2) \
+  V(FMOD, Fmod, 2) \
+  V(POW, Pow, 2) \
+  V(MAXIMUM, Maximum, 2) \
+  V(MINIMUM, Minimum, 2) \
+  V(FMAX, Maximum, 2) \
+  V(FMIN, Minimum, 2) \
+  B(EQ, Eq, 2) \
+  B(NE, Ne, 2) \
+  B(LT, Lt, 2) \
+  B(LE, Le, 2) \
+  B(GT, Gt, 2) \
+  B(GE, Ge, 2) \
+  B(LOGICAL_AND, LogicalAnd, 2) \
+  B(LOGICAL_OR, LogicalOr, 2) \
+  B(LOGICAL_XOR, LogicalXor, 2) \
+  B(LOGICAL_NOT, LogicalNot, 1) \
+  V(BITWISE_AND, BitwiseAnd, 2) \
+  V(BITWISE_OR, BitwiseOr, 2) \
+  V(BITWISE_XOR, BitwiseXor, 2) \
+  V(BITWISE_NOT, BitwiseNot, 1) \
+  V(SHIFT_LEFT, ShiftLeft, 2) \
+  V(SHIFT_RIGHT, ShiftRight, 2) \
+  V(NEG, Neg, 1) \
+  V(ABS, Abs, 1) \
+  V(SIGN, Sign, 1) \
+  V(CEIL, Same, 1) \
+  V(FLOOR, Same, 1) \
+  V(ROUND, Same, 1) \
+  V(TRUNC, Same, 1) \
+  V(FRAC, Zero, 1) \
+  V(RELU, Relu, 1) \
+  V(HARDTANH, Clamp, 1) \
+  V(THRESHOLD, Threshold, 1) \
+  B(ISNAN, Never, 1) \
+  B(ISINF, Never, 1) \
+  B(ISFINITE, Always, 1) \
+  B(SIGNBIT, Signbit, 1) \
+  V(CLAMP, Clamp, 1) \
+  V(CLAMP_TENSOR, ClampTensor, 3) \
+  V(ADDCMUL, Addcmul, 3) \
+  V(ADDCDIV, Addcdiv, 3) \
+  V(NAN_TO_NUM, Same, 1) \
+  V(THRESHOLD_BACKWARD, ThresholdBackward, 2) \
+  V(MSE, Mse, 2) \
+  V(GCD, Gcd, 2) \
+  V(LCM, Lcm, 2) \
+  V(HEAVISIDE, Heaviside, 2)
+// clang-format on
 
 template <typename T>
 constexpr OpTable int_table() {
