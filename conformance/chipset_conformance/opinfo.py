@@ -3,9 +3,11 @@
     python -m chipset_conformance.opinfo --device cpu --json out.json
 
 Every operator of ``op_db`` runs on float32 samples, forward and backward. Each is reported as
-``native`` (no host fallback), ``fallback`` (right, but the host computed some of it), ``wrong``,
-``unsupported`` (raised an error that torch's CPU does not raise) or ``crashed``. An operator is
-native only if none of its samples fell back, forward or backward. Operators run in shards, each a
+``native`` (the plugin's own functions), ``composed`` (the runtime built a missing function from
+others), ``fallback`` (right, but the host computed some of it), ``wrong``, ``unsupported`` (raised
+an error that torch's CPU does not raise) or ``crashed``. An operator is native only if none of its
+samples was composed or fell back, forward or backward. Samples that torch's CPU refuses are not
+counted; those whose values are random are compared by shape and dtype and counted apart. Operators run in shards, each a
 subprocess, so that a crash costs one operator: its shard goes on with the next.
 """
 
@@ -28,8 +30,7 @@ RANDOM = {"multinomial", "normal", "rand_like", "randint", "randint_like", "rand
           "uniform", "cauchy", "exponential", "geometric", "log_normal", "poisson", "random",
           "nn.functional.dropout", "nn.functional.dropout2d", "nn.functional.dropout3d",
           "nn.functional.alpha_dropout", "nn.functional.rrelu", "bernoulli",
-          "nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d",
-          "nn.functional.scaled_dot_product_attention"}  # fmt: skip
+          "nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d"}  # fmt: skip
 
 
 def main() -> int:
@@ -102,13 +103,14 @@ def summary(results: list[dict[str, Any]], device: str) -> dict[str, Any]:
     status = Counter(record["status"] for record in results)
     right = sum(record["right"] for record in results)
     samples = sum(record["samples"] for record in results)
-    names = ("native", "fallback", "wrong", "unsupported", "crashed", "no samples")
+    names = ("native", "composed", "fallback", "wrong", "unsupported", "crashed", "no samples")
     return {
         "device": device,
         "operators_total": len(results),
         "status": {name: status.get(name, 0) for name in names},
         "samples": samples,
         "samples_right": right,
+        "samples_compared_by_shape_only": sum(record.get("shape_only", 0) for record in results),
         "samples_right_percent": round(100 * right / max(samples, 1), 3),
         "operators": sorted(results, key=lambda record: record["name"]),
     }
@@ -150,7 +152,8 @@ def run_operator(op: Any, device: Any, most: int) -> dict[str, Any]:
     import chipset
 
     chipset.reset_fallbacks()
-    samples = right = 0
+    composed_before = chipset.composed()
+    samples = right = shape_only = 0
     faults: list[str] = []
     status = ""
     backward = op.supports_autograd
@@ -162,24 +165,32 @@ def run_operator(op: Any, device: Any, most: int) -> dict[str, Any]:
         return {"status": "no samples", "detail": str(error)[:200]}
     for sample in inputs:
         expected, expected_error = evaluate(op, sample, None)
+        if expected_error is not None:
+            continue  # torch's CPU refuses it: nothing to compare with, so nothing to count
         samples += 1
         found, error = evaluate(op, sample, device)
-        if expected_error is not None:
-            right += 1  # torch's CPU refuses it too: nothing to compare
-        elif error is not None:
+        if error is not None:
             status = status or "unsupported"
             faults.append(error)
         else:
-            fault = difference(expected, found, compare_values=not is_random(op, sample))
+            random = is_random(op, sample)
+            shape_only += random
+            fault = difference(expected, found, compare_values=not random)
             right += fault is None
             if fault is not None:
                 status = "wrong"
                 faults.append(fault)
     fallbacks = chipset.fallbacks()
+    if samples == 0:
+        status = "no samples"
+    elif not status:
+        composed = chipset.composed() != composed_before
+        status = "fallback" if fallbacks else "composed" if composed else "native"
     return {
-        "status": status or ("fallback" if fallbacks else "native"),
+        "status": status,
         "samples": samples,
         "right": right,
+        "shape_only": shape_only,
         "fallbacks": sorted(fallbacks),
         "detail": faults[0][:300] if faults else "",
     }
@@ -221,8 +232,11 @@ def evaluate(op: Any, sample: Any, device: Any) -> tuple[Any, str | None]:
 
 def is_random(op: Any, sample: Any) -> bool:
     """True where no two runs give the same values."""
-    drops_out = op.name == "nn.functional.multi_head_attention_forward"
-    return op.name in UNDEFINED | RANDOM or (drops_out and sample.kwargs.get("training", True))
+    if op.name == "nn.functional.multi_head_attention_forward":
+        return bool(sample.kwargs.get("training", True))
+    if op.name == "nn.functional.scaled_dot_product_attention":
+        return bool(sample.kwargs.get("dropout_p", 0.0) > 0)
+    return op.name in UNDEFINED | RANDOM
 
 
 def difference(expected: Any, found: Any, compare_values: bool) -> str | None:
