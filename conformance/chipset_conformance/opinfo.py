@@ -7,8 +7,9 @@ Every operator of ``op_db`` runs on float32 samples, forward and backward. Each 
 others), ``fallback`` (right, but the host computed some of it), ``wrong``, ``unsupported`` (raised
 an error that torch's CPU does not raise) or ``crashed``. An operator is native only if none of its
 samples was composed or fell back, forward or backward. Samples that torch's CPU refuses are not
-counted; those whose values are random are compared by shape and dtype and counted apart. Operators run in shards, each a
-subprocess, so that a crash costs one operator: its shard goes on with the next.
+counted; those whose values are random are compared by shape and dtype and counted apart. Operators
+run in shards, each a subprocess, so that a crash costs one operator: its shard goes on with the
+next.
 """
 
 from __future__ import annotations
