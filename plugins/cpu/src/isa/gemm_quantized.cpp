@@ -13,12 +13,20 @@ namespace {
 constexpr int kWide = kLanes<float>;
 constexpr int kRows = 4;     // rows of x carried at once
 constexpr int kWeights = 4;  // rows of w carried at once
-using Bytes = int8_t __attribute__((vector_size(kWide)));
 
+// Intrinsics, since GCC 12 takes a vector conversion from bytes to floats apart, lane by lane.
 inline vec<float> widen_weights(const int8_t* p) {
-  Bytes bytes;
-  std::memcpy(&bytes, p, sizeof bytes);
-  return __builtin_convertvector(bytes, vec<float>);
+#if defined(__AVX512F__)
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return (vec<float>)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
+#elif defined(__AVX2__)
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  return (vec<float>)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
+#else
+  vec<float> out{};
+  for (int i = 0; i < kWide; ++i) out[i] = static_cast<float>(p[i]);
+  return out;
+#endif
 }
 
 inline float sum_lanes(vec<float> v) {
