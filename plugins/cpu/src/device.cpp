@@ -65,6 +65,12 @@ uint64_t total_memory() {
   return total;
 }
 
+// Without this capability callers copy instead of touching device memory, as with most chips.
+bool unified() {
+  static const bool value = option_number("unified", 1, 0, 1) != 0;
+  return value;
+}
+
 std::string processor_name() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
@@ -182,8 +188,9 @@ chipset_status cpu_device_info(int32_t device, chipset_device_info* info) {
   std::snprintf(architecture, sizeof(architecture), "x86-64-%s", isa_name());
   put_text(all.architecture, architecture);
   put_text(all.driver, "");
-  all.capabilities = CHIPSET_CAPABILITY_UNIFIED | CHIPSET_CAPABILITY_CAPTURE |
-                     CHIPSET_CAPABILITY_INLINE | CHIPSET_CAPABILITY_HOST_ASYNC;
+  all.capabilities =
+      CHIPSET_CAPABILITY_CAPTURE | CHIPSET_CAPABILITY_INLINE | CHIPSET_CAPABILITY_HOST_ASYNC;
+  if (unified()) all.capabilities |= CHIPSET_CAPABILITY_UNIFIED;
   if (device_total() > 1) all.capabilities |= CHIPSET_CAPABILITY_PEER;
   all.total_memory = total_memory();
   all.max_allocation = total_memory();
