@@ -23,6 +23,25 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 _workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // _workers)))
 
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--chip", default="cpu", help="the device under the bridge's and layers' tests")
+    parser.addoption("--checked", action="store_true", help="hold every call against the header")
+    parser.addoption(
+        "--hide-unified",
+        action="store_true",
+        help="the CPU chip does not say that the host may read its memory",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--checked"):
+        os.environ["CHIPSET_CHECK"] = "1"
+    if config.getoption("--hide-unified"):
+        os.environ["CHIPSET_CPU_UNIFIED"] = "0"
+
+
 PythonRunner = Callable[..., "subprocess.CompletedProcess[str]"]
 
 

@@ -1,4 +1,4 @@
-"""What the tests of the bridge share: the CPU chip as torch's device."""
+"""What the tests of the bridge share: a chip (``--chip``) as torch's device."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import chipset
 
 
 @pytest.fixture(scope="session")
-def chip() -> torch.device:
-    """``torch.device("chip", 0)`` of the reference plugin."""
-    return chipset.select("cpu").torch
+def chip(pytestconfig: pytest.Config) -> torch.device:
+    """``torch.device("chip", 0)`` of the plugin under test."""
+    return chipset.select(pytestconfig.getoption("--chip")).torch
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ PROMPTS = [[5, 6, 7], [40, 41, 42, 43, 44, 45, 46, 47, 48], [9], list(range(60, 
 
 
 @pytest.fixture(scope="module")
-def chip() -> torch.device:
-    return chipset.select("cpu").torch
+def chip(pytestconfig: pytest.Config) -> torch.device:
+    return chipset.select(pytestconfig.getoption("--chip")).torch
 
 
 def generate(model, device, params, **changes):
