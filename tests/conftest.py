@@ -24,9 +24,10 @@ _workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // _workers)))
 
 
-
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--chip", default="cpu", help="the device under the bridge's and layers' tests")
+    parser.addoption(
+        "--chip", default="cpu", help="the device under the bridge's and layers' tests"
+    )
     parser.addoption("--checked", action="store_true", help="hold every call against the header")
     parser.addoption(
         "--hide-unified",
