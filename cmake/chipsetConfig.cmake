@@ -1,4 +1,4 @@
-# find_package(chipset): the interface header for plugins. `python -m chipset_sdk cmake` prints the
+# find_package(chipset): the interface header and the SDK for plugins. `python -m chipset_sdk cmake` prints the
 # folder to put in chipset_DIR.
 #
 #   find_package(chipset REQUIRED)
@@ -12,6 +12,19 @@ if(NOT TARGET chipset::chipset)
     INTERFACE_INCLUDE_DIRECTORIES "${_chipset_include}")
   add_library(chipset::headers ALIAS chipset::chipset)
   unset(_chipset_include)
+
+  # chipset::sdk adds the SDK's C++ headers (chipset_sdk.hpp): beside the core in an installed
+  # package, under plugin_sdk in a source tree.
+  find_path(_chipset_sdk_include chipset_sdk.hpp REQUIRED NO_CACHE NO_DEFAULT_PATH
+    PATHS "${CMAKE_CURRENT_LIST_DIR}/../../chipset_sdk/include"
+          "${CMAKE_CURRENT_LIST_DIR}/../plugin_sdk/chipset_sdk/include"
+          "${CMAKE_CURRENT_LIST_DIR}/../../../plugin_sdk/chipset_sdk/include")
+  add_library(chipset::sdk INTERFACE IMPORTED)
+  set_target_properties(chipset::sdk PROPERTIES
+    INTERFACE_INCLUDE_DIRECTORIES "${_chipset_sdk_include}"
+    INTERFACE_COMPILE_FEATURES cxx_std_17
+    INTERFACE_LINK_LIBRARIES chipset::chipset)
+  unset(_chipset_sdk_include)
 endif()
 
 # A plugin library whose only visible symbol is chipset_plugin.

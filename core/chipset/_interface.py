@@ -340,7 +340,7 @@ class Host(ctypes.Structure):
         ("minor", ctypes.c_uint16),
         ("set_error", ctypes.c_void_p),
         ("log", ctypes.c_void_p),
-        ("option", ctypes.c_char_p),
+        ("option", ctypes.c_void_p),
     ]
 
 
@@ -757,7 +757,7 @@ FUNCTIONS: tuple[Function, ...] = (
     Function("cross_entropy", "fused", False, (Parameter("chipset_stream", "stream", ""), Parameter("const chipset_cross_entropy_args*", "args", ""), ), "Per-row loss and log-sum-exp.", "reduce, gather and pointwise", 0),
     Function("cross_entropy_backward", "fused", False, (Parameter("chipset_stream", "stream", ""), Parameter("const chipset_cross_entropy_args*", "args", ""), ), "dlogits = (softmax(logits) - onehot(target)) * dloss, with smoothing.", "pointwise and scatter", 0),
     Function("adamw", "fused", False, (Parameter("chipset_stream", "stream", ""), Parameter("const chipset_adamw_args*", "args", ""), ), "Updates param, exp_avg, exp_avg_sq (and max_exp_avg_sq) in place; evaluated in F32 (F64 for F64).", "pointwise (without grad_scale and found_inf)", 0),
-    Function("quantize", "fused", False, (Parameter("chipset_stream", "stream", ""), Parameter("const chipset_quantize_args*", "args", ""), ), "x to q: round half to even, clamp to -127..127 (symmetric I8), -7..7 (symmetric I4), -128..127 or -8..7 (with zero points).", "reduce and pointwise (not I4)", 0),
+    Function("quantize", "fused", False, (Parameter("chipset_stream", "stream", ""), Parameter("const chipset_quantize_args*", "args", ""), ), "x to q: round half to even, clamp to -127..127 (symmetric I8), -7..7 (symmetric I4), -128..127 or -8..7 (with zero points). Scales that the function computes, low and high being the least and largest element of the group, L the largest of the format (127, 7, 448 or 57344): symmetric, max(-low, high) / L; with zero points, scale = (high - low) / (2*L + 1) and zero_point = -(L + 1) - round(low / scale), so that low becomes the least integer. A group in which high - low <= 2^-16 * max(|low|, |high|) counts as constant: scale = max(|low|, |high|), zero_point by the same formula, so that the constant is one step from zero and exact. A group of zeros has scale 0 and zero_point -(L + 1); where a scale is 0, x is divided by 1 instead.", "reduce and pointwise (not I4)", 0),
     Function("dequantize", "fused", False, (Parameter("chipset_stream", "stream", ""), Parameter("const chipset_quantize_args*", "args", ""), ), "q to x: (q - zero_point)*scale.", "pointwise (not I4)", 0),
     Function("gemm_quantized", "fused", False, (Parameter("chipset_stream", "stream", ""), Parameter("const chipset_gemm_quantized_args*", "args", ""), ), "Quantised linear layer: weight-only (W8A16, W4A16) or, with I8 x, integer products accumulated in I32 (W8A8).", "dequantize and gemm", 0),
     Function("attention_paged", "fused", False, (Parameter("chipset_stream", "stream", ""), Parameter("const chipset_attention_paged_args*", "args", ""), ), "Lengths and tables are read on the device when the call runs, so a captured graph serves every step. Tokens beyond query_start[B] are not written.", "", 0),
@@ -784,6 +784,27 @@ FUNCTIONS: tuple[Function, ...] = (
     Function("group_begin", "collective", False, (Parameter("chipset_comm", "comm", ""), ), "Calls of this thread on the communicator are held until group_end and then run together, so that opposite sends and receives cannot deadlock.", "", 0),
     Function("group_end", "collective", False, (Parameter("chipset_comm", "comm", ""), ), "Enqueues the held calls.", "", 0),
 )
+
+# Fields of each argument struct that point to tensors; the rest are plain addresses.
+TENSOR_FIELDS: dict[str, tuple[str, ...]] = {
+    "pointwise_args": ('output', 'input'),
+    "reduce_args": ('input', 'output', 'indices'),
+    "gemm_args": ('a', 'b', 'c', 'd', 'bias'),
+    "gather_args": ('output', 'input', 'index'),
+    "scatter_args": ('destination', 'source', 'index'),
+    "attention_args": ('q', 'k', 'v', 'mask', 'startend_row_indices', 'out', 'lse', 'dout', 'dq', 'dk', 'dv'),
+    "softmax_args": ('input', 'result', 'output'),
+    "norm_args": ('x', 'weight', 'bias', 'y', 'mean', 'rstd', 'dy', 'dx', 'dweight', 'dbias'),
+    "rotary_args": ('x', 'cos', 'sin', 'y'),
+    "cross_entropy_args": ('logits', 'target', 'loss', 'lse', 'dloss', 'dlogits'),
+    "adamw_args": ('param', 'grad', 'exp_avg', 'exp_avg_sq', 'max_exp_avg_sq', 'step'),
+    "quantize_args": ('x', 'q', 'scale', 'zero_point'),
+    "gemm_quantized_args": ('x', 'x_scale', 'w', 'w_scale', 'w_zero_point', 'bias', 'd'),
+    "attention_paged_args": ('q', 'k_cache', 'v_cache', 'block_table', 'query_start', 'kv_len', 'out'),
+    "scan_args": ('input', 'output', 'indices'),
+    "sort_args": ('input', 'values', 'indices'),
+    "random_args": ('output', 'p'),
+}
 
 RULES: dict[str, str] = {
     "VER-001": "major differs: the plugin is refused. minor differs: both sides run; a function or field that one side lacks is absent (UNSUPPORTED, or its documented default).",

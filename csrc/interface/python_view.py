@@ -10,7 +10,7 @@ def ctype_text(f: Field, table: Table) -> str:
     """The ctypes expression of a struct member."""
     bare = f.type.replace("const ", "").strip()
     handles = {f"chipset_{h[0]}" for h in table.handles}
-    if f.type == "const char*":
+    if f.type == "const char*" and not f.is_function:
         base = "ctypes.c_char_p"
     elif f.is_function or bare.endswith("*") or bare in handles:
         base = "ctypes.c_void_p"
@@ -117,7 +117,13 @@ def module(table: Table) -> str:
             f"    Function({literal(f.name)}, {literal(f.group)}, {f.required}, ({params}), "
             f"{literal(f.doc)}, {literal(f.composed)}, {f.since}),"
         )
-    out += [")", "", "RULES: dict[str, str] = {"]
+    out += [")", "", "# Fields of each argument struct that point to tensors; the rest are plain addresses."]
+    out += ["TENSOR_FIELDS: dict[str, tuple[str, ...]] = {"]
+    for s in table.structs:
+        fields = tuple(f.name for f in s.fields if f.type == "const chipset_tensor*")
+        if s.name.endswith("_args"):
+            out.append(f"    {literal(s.name)}: {fields!r},")
+    out += ["}", "", "RULES: dict[str, str] = {"]
     out += [f"    {literal(rule)}: {literal(text)}," for rule, text in table.rules]
     out += ["}", ""]
     return "\n".join(out)

@@ -806,7 +806,7 @@ struct chipset_quantize_args {
   const chipset_tensor* q;
   // F32
   const chipset_tensor* scale;
-  // I32 like scale, or NULL: symmetric
+  // I32 like scale, or NULL: symmetric. Only with I8 and I4.
   const chipset_tensor* zero_point;
 };
 
@@ -824,7 +824,7 @@ struct chipset_gemm_quantized_args {
   const chipset_tensor* w;
   // F32 [N,G]
   const chipset_tensor* w_scale;
-  // I32 [N,G] or NULL
+  // I32 [N,G] or NULL; only with I8 and I4
   const chipset_tensor* w_zero_point;
   // [N] of d's dtype or NULL
   const chipset_tensor* bias;
@@ -1080,7 +1080,14 @@ struct chipset_api {
     chipset_status (*adamw)(chipset_stream stream, const chipset_adamw_args* args);
 
   // Optional. x to q: round half to even, clamp to -127..127 (symmetric I8), -7..7 (symmetric I4),
-  // -128..127 or -8..7 (with zero points). When absent: reduce and pointwise (not I4)
+  // -128..127 or -8..7 (with zero points). Scales that the function computes, low and high being
+  // the least and largest element of the group, L the largest of the format (127, 7, 448 or 57344):
+  // symmetric, max(-low, high) / L; with zero points, scale = (high - low) / (2*L + 1) and
+  // zero_point = -(L + 1) - round(low / scale), so that low becomes the least integer. A group in
+  // which high - low <= 2^-16 * max(|low|, |high|) counts as constant: scale = max(|low|, |high|),
+  // zero_point by the same formula, so that the constant is one step from zero and exact. A group
+  // of zeros has scale 0 and zero_point -(L + 1); where a scale is 0, x is divided by 1 instead.
+  // When absent: reduce and pointwise (not I4)
     chipset_status (*quantize)(chipset_stream stream, const chipset_quantize_args* args);
 
   // Optional. q to x: (q - zero_point)*scale. When absent: pointwise (not I4)
