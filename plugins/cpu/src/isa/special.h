@@ -34,10 +34,11 @@ static inline double digamma_scalar(double x) {
   if (x == 0.0) return std::copysign(std::numeric_limits<double>::infinity(), -x);
   double result = 0.0;
   if (x < 0.0) {
-    const double whole = std::floor(x);
-    if (whole == x) return std::numeric_limits<double>::quiet_NaN();
+    // From the nearest pole, on either side: x - floor(x) would lose a small x altogether.
+    const double off_pole = x - std::nearbyint(x);
+    if (off_pole == 0.0) return std::numeric_limits<double>::quiet_NaN();
     constexpr double kPi = 3.14159265358979324;
-    result = -kPi / std::tan(kPi * (x - whole));
+    result = -kPi / std::tan(kPi * off_pole);
     x = 1.0 - x;
   }
   for (; x < 10.0; x += 1.0) result -= 1.0 / x;
@@ -64,6 +65,7 @@ static inline double bessel_i0_scalar(double x) {
     }
     return sum;
   }
+  if (x > 720.0) return std::numeric_limits<double>::infinity();  // I0(714) is the last that fits
   double term = 1.0;
   double sum = 1.0;
   for (int k = 1; k < 30 && term > 1e-17; ++k) {
