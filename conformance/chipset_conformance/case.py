@@ -20,7 +20,7 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -127,21 +127,37 @@ def cases(level: Level) -> Callable[[Generator], Generator]:
     return register
 
 
-@functools.cache
-def all_cases() -> tuple[Case, ...]:
-    """Every case of every level, in the order of levels, then of module names.
+def load(wanted: Iterable[Level]) -> tuple[Case, ...]:
+    """Every case of these levels, in the order of levels, then of module names.
+
+    Only the modules of these levels are imported: levels from 3 on import torch.
 
     Raises:
         ValueError: two cases have one id.
     """
     from chipset_conformance import levels
 
+    asked = sorted(set(wanted), key=LEVELS.index)
+    prefixes = tuple(f"l{level}_" if isinstance(level, int) else f"{level}_" for level in asked)
     for module in sorted(m.name for m in pkgutil.iter_modules(levels.__path__)):
-        importlib.import_module(f"{levels.__name__}.{module}")
+        if module.startswith(prefixes):
+            importlib.import_module(f"{levels.__name__}.{module}")
     found: dict[str, Case] = {}
-    for level, generator in sorted(_generators, key=lambda item: LEVELS.index(item[0])):
-        for case in generator():
+    for level in asked:
+        for case in _cases_of(level):
             if case.id in found:
                 raise ValueError(f"two cases are named {case.id!r}")
-            found[case.id] = replace(case, level=level)
+            found[case.id] = case
     return tuple(found.values())
+
+
+@functools.cache
+def _cases_of(level: Level) -> tuple[Case, ...]:
+    """What the imported generators of a level yield."""
+    own = [generator for of, generator in _generators if of == level]
+    return tuple(replace(case, level=level) for generator in own for case in generator())
+
+
+def all_cases() -> tuple[Case, ...]:
+    """Every case of every level."""
+    return load(LEVELS)

@@ -114,16 +114,28 @@ class Context:
         return address
 
     def close(self) -> None:
-        """Waits for the device and frees what the case made, in reverse order."""
-        if self.chip.api.device_sync is not None:
+        """Ends a case that went well: what it left enqueued must end well, too.
+
+        Raises:
+            CaseFailure: the device answers its next synchronisation with a fault (ERR-003).
+        """
+        if self.chip.has("device_sync"):
+            self.expect(Status.OK, "device_sync", self.chip.local)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Frees what the case made, in reverse order, whatever the device answers."""
+        if self.chip.has("device_sync"):
             self.chip.status("device_sync", self.chip.local)
         self._closing.close()
 
     @classmethod
     @contextlib.contextmanager
     def opened(cls, device: Device, case: Case, seed: int) -> Iterator[Context]:
+        """A context that closes."""
         context = cls(device, case, seed)
         try:
             yield context
-        finally:
             context.close()
+        finally:
+            context.abandon()

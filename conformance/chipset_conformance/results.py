@@ -1,0 +1,191 @@
+"""What a run leaves behind: a record per case, a journal of them, a certificate over all.
+
+The models are the published schema (``certificate.schema.json``, written by
+``python -m chipset_conformance schema``). Fields are only added within a schema version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from chipset_conformance.case import Level
+
+SCHEMA_VERSION = "1.0"
+
+
+class Outcome(StrEnum):
+    """How a case ended. Each is counted apart."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    UNSUPPORTED = "unsupported"  # answered UNSUPPORTED, legally, or lacks what the case needs
+    WAIVED = "waived"  # the backend declared it, with a reason that has not expired
+    CRASHED = "crashed"  # its process ended
+    HUNG = "hung"  # its process was killed at the watchdog's limit
+    NOT_RUN = "not_run"
+
+
+FAULTS = frozenset({Outcome.FAILED, Outcome.CRASHED, Outcome.HUNG})
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Record(Model):
+    """One case of one run."""
+
+    id: str
+    level: Level
+    group: str
+    functions: list[str]
+    dtype: str | None = None
+    rule: str | None = None
+    mandatory: bool
+    outcome: Outcome
+    message: str = Field("", description="what went wrong, or what is not supported")
+    reproducer: str = Field("", description="a script that shows the fault")
+    seconds: float = 0.0
+    notes: list[str] = []
+    ulps: dict[str, float] = Field({}, description="function/dtype: worst error seen")
+    composed: list[str] = Field([], description="functions that the core composed in the case")
+
+
+class Waiver(Model):
+    """A declared entry that excused cases of the run."""
+
+    kind: str = Field(description="unsupported or expected_failure")
+    cases: str = Field(description="glob over case ids")
+    reason: str
+    expires: str | None = None
+    matched: int = Field(description="cases that it excused")
+
+
+class LevelResult(Model):
+    """Counts of one level; ``cases`` is the sum of the seven outcomes."""
+
+    level: Level
+    title: str
+    reached: bool
+    cases: int
+    passed: int
+    failed: int
+    unsupported: int
+    waived: int
+    crashed: int
+    hung: int
+    not_run: int
+    composed: int = Field(description="of passed: cases in which the core composed a function")
+    seconds: float = Field(description="sum over the level's cases")
+
+
+class Failure(Model):
+    """A case that failed, crashed or hung."""
+
+    id: str
+    level: Level
+    outcome: Outcome
+    functions: list[str]
+    message: str
+    reproducer: str
+
+
+class Next(Model):
+    """What a vendor does next: the first missing or failing function of the table."""
+
+    function: str
+    why: str
+    specification: str
+    case: str | None = None
+    reproducer: str = ""
+
+
+class Certificate(Model):
+    """What was tested, with which versions, on what, and how it went."""
+
+    schema_version: str = SCHEMA_VERSION
+    device: str
+    emulated: bool
+    level_asked: Level
+    level_reached: int | None = Field(
+        description="highest level reached with all below; None: none, or only a part was asked"
+    )
+    reached: bool = Field(description="whether what was asked is reached; the exit status")
+    only: str | None = Field(None, description="the part that was asked, if not everything")
+    levels: list[LevelResult]
+    failures: list[Failure]
+    waivers: list[Waiver] = []
+    next: Next | None = None
+    ulps: dict[str, float] = Field({}, description="function/dtype: worst error in ULP")
+    seed: int
+    started: str
+    seconds: float
+    environment: dict[str, Any]
+    cases: list[Record]
+    content_hash: str = ""
+
+    def hashed(self) -> str:
+        """SHA-256 over everything but the hash itself, as canonical JSON."""
+        content = self.model_dump(mode="json", exclude={"content_hash"})
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+class Journal:
+    """Records as they come, a line each, so that an interrupted run can be resumed.
+
+    The first line says which run it is; another run's journal is not resumed.
+    """
+
+    def __init__(self, path: Path, run: dict[str, Any]) -> None:
+        self.path = path
+        self.run = run
+
+    def resume(self) -> dict[str, Record]:
+        """Records of an earlier part of this run; empty if there are none.
+
+        Raises:
+            ValueError: the journal belongs to another run.
+        """
+        if not self.path.exists():
+            return {}
+        lines = self.path.read_text().splitlines()
+        if not lines:
+            return {}
+        if json.loads(lines[0]) != self.run:
+            raise ValueError(
+                f"{self.path} belongs to another run ({lines[0]}); leave --resume out to replace it"
+            )
+        return {record.id: record for record in _whole_records(lines[1:])}
+
+    def restart(self, records: Iterable[Record] = ()) -> None:
+        """Begins the file anew with these records."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        lines = [json.dumps(self.run), *(record.model_dump_json() for record in records)]
+        self.path.write_text("".join(line + "\n" for line in lines))
+
+    def append(self, record: Record) -> None:
+        with self.path.open("a") as file:
+            file.write(record.model_dump_json() + "\n")
+
+
+def _whole_records(lines: list[str]) -> Iterator[Record]:
+    """All but a last line that was cut off."""
+    for number, line in enumerate(lines):
+        try:
+            yield Record.model_validate_json(line)
+        except ValueError:
+            if number != len(lines) - 1:
+                raise
+
+
+def schema() -> dict[str, Any]:
+    """JSON schema of a certificate."""
+    return Certificate.model_json_schema()
