@@ -10,7 +10,18 @@ import sys
 
 import typer
 
-from chipset.commands import bench, chat, compress, data, demo, devices, generate, model, train
+from chipset.commands import (
+    bench,
+    chat,
+    compress,
+    data,
+    demo,
+    devices,
+    generate,
+    model,
+    new_plugin,
+    train,
+)
 
 WRONG_CALL = 2  # the exit status of a wrong option or argument
 
@@ -29,7 +40,9 @@ app.command("compress")(compress.compress)
 app.command("generate")(generate.generate)
 app.command("chat")(chat.chat)
 app.add_typer(bench.app, name="bench")
+app.command("certify")(certify.certify)
 app.command("demo")(demo.demo)
+app.command("new-plugin")(new_plugin.new_plugin)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -19,5 +19,6 @@
 #include "chipset_sdk/held.hpp"
 #include "chipset_sdk/numbers.hpp"
 #include "chipset_sdk/queue.hpp"
+#include "chipset_sdk/queued_device.hpp"
 #include "chipset_sdk/table.hpp"
 #include "chipset_sdk/tensor.hpp"

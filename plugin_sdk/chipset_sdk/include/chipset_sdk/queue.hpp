@@ -81,7 +81,11 @@ class Queue {
     rethrow();
   }
 
-  bool lost() const { return lost_; }
+  // Blocks likewise, whatever happened.
+  void finish() {
+    std::unique_lock lock(mutex_);
+    idle_.wait(lock, [&] { return done_ >= pushed_; });
+  }
   void throw_fault() {
     std::lock_guard lock(mutex_);
     rethrow();
