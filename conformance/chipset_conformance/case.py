@@ -138,9 +138,8 @@ def load(wanted: Iterable[Level]) -> tuple[Case, ...]:
     from chipset_conformance import levels
 
     asked = sorted(set(wanted), key=LEVELS.index)
-    prefixes = tuple(f"l{level}_" if isinstance(level, int) else f"{level}_" for level in asked)
-    for module in sorted(m.name for m in pkgutil.iter_modules(levels.__path__)):
-        if module.startswith(prefixes):
+    for level in asked:
+        for module in _modules(level):
             importlib.import_module(f"{levels.__name__}.{module}")
     found: dict[str, Case] = {}
     for level in asked:
@@ -149,6 +148,19 @@ def load(wanted: Iterable[Level]) -> tuple[Case, ...]:
                 raise ValueError(f"two cases are named {case.id!r}")
             found[case.id] = case
     return tuple(found.values())
+
+
+def has_cases(level: Level) -> bool:
+    """Whether the suite has a module of cases for the level."""
+    return bool(_modules(level))
+
+
+def _modules(level: Level) -> list[str]:
+    from chipset_conformance import levels
+
+    prefix = f"l{level}_" if isinstance(level, int) else f"{level}_"
+    names = sorted(module.name for module in pkgutil.iter_modules(levels.__path__))
+    return [name for name in names if name.startswith(prefix)]
 
 
 @functools.cache

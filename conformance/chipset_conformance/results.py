@@ -50,12 +50,14 @@ class Record(Model):
     rule: str | None = None
     mandatory: bool
     outcome: Outcome
-    message: str = Field("", description="what went wrong, or what is not supported")
-    reproducer: str = Field("", description="a script that shows the fault")
+    message: str = Field(default="", description="what went wrong, or what is not supported")
+    reproducer: str = Field(default="", description="a script that shows the fault")
     seconds: float = 0.0
     notes: list[str] = []
-    ulps: dict[str, float] = Field({}, description="function/dtype: worst error seen")
-    composed: list[str] = Field([], description="functions that the core composed in the case")
+    ulps: dict[str, float] = Field(default={}, description="function/dtype: worst error seen")
+    composed: list[str] = Field(
+        default=[], description="functions that the core composed in the case"
+    )
 
 
 class Waiver(Model):
@@ -118,12 +120,12 @@ class Certificate(Model):
         description="highest level reached with all below; None: none, or only a part was asked"
     )
     reached: bool = Field(description="whether what was asked is reached; the exit status")
-    only: str | None = Field(None, description="the part that was asked, if not everything")
+    only: str | None = Field(default=None, description="the part that was asked, if not everything")
     levels: list[LevelResult]
     failures: list[Failure]
     waivers: list[Waiver] = []
     next: Next | None = None
-    ulps: dict[str, float] = Field({}, description="function/dtype: worst error in ULP")
+    ulps: dict[str, float] = Field(default={}, description="function/dtype: worst error in ULP")
     seed: int
     started: str
     seconds: float

@@ -287,22 +287,28 @@ def _is_reached(certificate: Certificate, chosen: Sequence[Case]) -> bool:
 
 
 def following(records: Sequence[Record]) -> Next | None:
-    """The first function of the table, level by level, with a case that did not end well."""
+    """The first function of the table, level by level, that has a fault; else that is lacking."""
     order = {function.name: place for place, function in enumerate(FUNCTIONS)}
     text = {function.name: function.doc for function in FUNCTIONS}
-    bad = [record for record in records if record.outcome in FAULTS]
 
     def key(record: Record) -> tuple[int, int]:
         first = order.get(record.functions[0], len(order)) if record.functions else len(order)
         return LEVELS.index(record.level), first
 
-    if not bad:
+    faults = [record for record in records if record.outcome in FAULTS]
+    lacking = [r for r in records if r.outcome == Outcome.UNSUPPORTED or r.composed]
+    if not (faults or lacking):
         return None
-    record = min(bad, key=key)
+    record = min(faults or lacking, key=key)
     function = record.functions[0] if record.functions else record.group
+    why = f"{record.outcome.value}: {record.message}"
+    if not faults and record.composed:
+        why = "optional: the core composes it; an own implementation would be faster"
+    elif not faults:
+        why = f"optional: {record.message}"
     return Next(
         function=function,
-        why=f"{record.outcome.value}: {record.message}",
+        why=why,
         specification=text.get(function, ""),
         case=record.id,
         reproducer=record.reproducer,

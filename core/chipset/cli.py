@@ -12,6 +12,7 @@ import typer
 
 from chipset.commands import (
     bench,
+    certify,
     chat,
     compress,
     data,

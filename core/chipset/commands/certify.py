@@ -1,0 +1,85 @@
+"""``chipset certify DEVICE``: the conformance suite, level by level, and a certificate.
+
+The suite is a distribution of its own; this command says so when it is not installed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from chipset.commands.options import Json
+from chipset.commands.report import reporting
+from chipset.errors import ChipsetError
+
+Device = Annotated[
+    str | None, typer.Argument(metavar="DEVICE", help="NAME[:INDEX]; 'chipset devices' lists them.")
+]
+Level = Annotated[
+    str | None,
+    typer.Option(
+        "--level", help="0 to 5, endures or performs. Default: the highest that has cases."
+    ),
+]
+Only = Annotated[
+    str | None, typer.Option("--only", help="A group, a function, or a glob over case ids.")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on where a run in --out ended.")]
+Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Processes that run cases.")]
+Seed = Annotated[int, typer.Option("--seed", help="Of everything random.")]
+Out = Annotated[
+    Path | None, typer.Option("--out", help="Folder to write to. Default: certify-DEVICE.")
+]
+Declarations = Annotated[
+    Path | None,
+    typer.Option("--declarations", help="What the backend declares; see its conformance.toml."),
+]
+Verify = Annotated[
+    Path | None,
+    typer.Option("--verify", help="Check a certificate: its hash, and a random sample again."),
+]
+
+
+def certify(
+    device: Device = None,
+    level: Level = None,
+    only: Only = None,
+    resume: Resume = False,
+    jobs: Jobs = 2,
+    seed: Seed = 0,
+    out: Out = None,
+    declarations: Declarations = None,
+    verify: Verify = None,
+    json: Json = False,
+) -> None:
+    """Judge a chip: exit status 0 only if the level asked is reached."""
+    with reporting(json) as report:
+        if (device is None) == (verify is None):
+            raise ChipsetError("give a DEVICE to certify, or --verify FILE")
+        try:
+            from chipset_conformance import command
+        except ImportError as error:
+            raise ChipsetError(
+                f"the conformance suite cannot be loaded ({error}); "
+                "run 'pip install chipset-conformance'"
+            ) from None
+        if verify is not None:
+            result = command.run_verification(report.console, verify, declarations)
+            report.result(
+                {
+                    "hash_matches": result.hash_matches,
+                    "sampled": len(result.sampled),
+                    "differences": result.differences,
+                }
+            )
+            good = result.good
+        else:
+            document = command.run(
+                report.console, str(device), level, only, resume, jobs, seed, out, declarations
+            )
+            report.result(document)
+            good = document["reached"]
+        if not good:
+            raise typer.Exit(1)
