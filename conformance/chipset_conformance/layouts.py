@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -33,11 +34,10 @@ class Placement:
     strides: Shape
     offset: int
 
-    def span(self, shape: Shape) -> int:
-        """Elements from the first to one past the last that the view touches."""
-        if 0 in shape:
-            return 0
-        return 1 + sum((n - 1) * s for n, s in zip(shape, self.strides, strict=True))
+
+def _span(strides: Shape, shape: Shape) -> int:
+    """Elements from the first to one past the last that a view touches."""
+    return 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
 
 
 def packed(shape: Sequence[int], order: Sequence[int] | None = None, step: int = 1) -> Shape:
@@ -117,6 +117,7 @@ REPEATING: dict[str, Callable[[Shape], Placement]] = {"expanded": _expanded, "co
 INPUT_LAYOUTS = {**LAYOUTS, **REPEATING}
 
 
+@cache
 def place(layout: str, shape: Shape) -> Placement:
     """Where a layout puts a tensor; dimensions of size 1 get a stride that must be ignored."""
     placement = INPUT_LAYOUTS[layout](shape)
@@ -161,13 +162,13 @@ class Operand:
         self.size = HOST[dtype].itemsize
         self.placement = place(layout, shape)
         self.strides = usable_strides(shape, self.placement.strides)
-        span = Placement(self.strides, 0).span(shape)
+        span = _span(self.strides, shape)
         total = (self.placement.offset + span + GUARD_ELEMENTS) * self.size
         pattern = INPUT_GAP if values is not None else OUTPUT_PATTERN
         self.before = np.full(total, pattern, np.uint8)
         if values is not None:
             given = np.asarray(values).astype(HOST[dtype], copy=False)
-            self.view_of(self.before)[...] = np.broadcast_to(given, shape)
+            self.view_of(self.before)[...] = given
         memory = chip.empty((total,), Dtype.U8).memory
         self._copy(memory.address, self.before.ctypes.data, CopyKind.HOST_TO_DEVICE)
         self.memory = memory
@@ -181,13 +182,11 @@ class Operand:
 
     def view_of(self, buffer: Array) -> Array:
         """The view's elements in a host copy of the buffer; writable, shares the memory."""
-        start = self.placement.offset * self.size
-        stop = start + Placement(self.strides, 0).span(self.shape) * self.size
-        flat = buffer[start:stop].view(HOST[self.dtype])
         if 0 in self.shape:
             return np.empty(self.shape, HOST[self.dtype])
-        strides = [s * self.size for s in self.strides]
-        return np.lib.stride_tricks.as_strided(flat, self.shape, strides)
+        start = self.placement.offset * self.size
+        strides = tuple(s * self.size for s in self.strides)
+        return np.ndarray(self.shape, HOST[self.dtype], buffer.data, start, strides)
 
     @property
     def values(self) -> Array:
@@ -203,15 +202,14 @@ class Operand:
 
     def strayed(self, now: Array) -> int | None:
         """Offset in bytes of the first byte that was written though it is not the view's."""
+        if np.array_equal(now, self.before):
+            return None
         differ = now != self.before
         if self.written and 0 not in self.shape:
             inside = np.zeros(len(self.before), bool)
             start = self.placement.offset * self.size
-            strides = [s * self.size for s in self.strides]
-            mask = np.lib.stride_tricks.as_strided(
-                inside[start:], (*self.shape, self.size), (*strides, 1)
-            )
-            mask[...] = True
+            strides = (*(s * self.size for s in self.strides), 1)
+            np.ndarray((*self.shape, self.size), bool, inside.data, start, strides)[...] = True
             differ &= ~inside
         where = np.flatnonzero(differ)
         return int(where[0]) if len(where) else None

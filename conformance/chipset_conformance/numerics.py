@@ -133,7 +133,8 @@ def wide(values: Array) -> Array:
     values = np.asarray(values)
     if values.dtype in (np.float64, np.int64, np.uint64, np.longdouble):
         return values.astype(np.longdouble)
-    return values.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # signalling NaN among arbitrary bits
+        return values.astype(np.float64)
 
 
 def gamma(n: float | Array, unit: float) -> Any:
@@ -189,32 +190,38 @@ class Bounded:
 
     Attributes:
         value: F64 or longdouble.
-        error: F64, of value's shape.
+        error: like value.
         dtype: F32 or F64, the type whose arithmetic is bounded.
+        over: where a number on the way is too large for the dtype: the formula evaluated in it
+            gives an infinity or NaN there, whatever the exact result is.
     """
 
-    def __init__(self, value: Any, dtype: Dtype, error: Any = 0.0) -> None:
+    def __init__(self, value: Any, dtype: Dtype, error: Any = 0.0, over: Any = False) -> None:
         self.value: Array = wide(np.asarray(value))
         self.dtype = evaluated_in(dtype)
-        self.error: Array = np.broadcast_to(np.asarray(error, np.float64), self.value.shape)
+        self.error: Array = np.broadcast_to(np.asarray(error, self.value.dtype), self.value.shape)
+        self.over: Array = np.broadcast_to(np.asarray(over), self.value.shape)
 
-    def _new(self, value: Array, passed_on: Array, ulps: float) -> Bounded:
+    def _new(self, value: Array, passed_on: Array, ulps: float, over: Array) -> Bounded:
         form = FORMATS[self.dtype]
         with np.errstate(all="ignore"):
-            own = 2 * ulps * form.unit * np.abs(value).astype(np.float64)
-            error = passed_on.astype(np.float64) + np.where(np.isfinite(own), own, 0.0)
-            error = error + form.smallest * max(ulps, 0.5)
-        return Bounded(value, self.dtype, np.where(np.isnan(error), np.inf, error))
+            own = 2 * ulps * form.unit * np.abs(value)
+            error = passed_on + np.where(np.isfinite(own), own, 0)
+            error = error + np.asarray(form.smallest, value.dtype) * max(ulps, 0.5)
+            over = over | (np.isfinite(value) & (np.abs(value) > form.largest))
+        return Bounded(value, self.dtype, np.where(np.isnan(error), np.inf, error), over)
 
     def _other(self, other: Any) -> Bounded:
         if isinstance(other, Bounded):
             return other
-        return Bounded(np.asarray(other, self.value.dtype), self.dtype)
+        constant = np.asarray(other, self.value.dtype)
+        rounding = np.abs(constant - wide(round_to(constant, self.dtype)))
+        return Bounded(constant, self.dtype, np.where(np.isfinite(rounding), rounding, 0))
 
     def __add__(self, other: Any) -> Bounded:
         o = self._other(other)
         with np.errstate(all="ignore"):
-            return self._new(self.value + o.value, self.error + o.error, 0.5)
+            return self._new(self.value + o.value, self.error + o.error, 0.5, self.over | o.over)
 
     def __sub__(self, other: Any) -> Bounded:
         return self + -self._other(other)
@@ -223,22 +230,26 @@ class Bounded:
         return self._other(other) + -self
 
     def __neg__(self) -> Bounded:
-        return Bounded(-self.value, self.dtype, self.error)
+        return Bounded(-self.value, self.dtype, self.error, self.over)
 
     def __mul__(self, other: Any) -> Bounded:
         o = self._other(other)
         with np.errstate(all="ignore"):
             passed = np.abs(self.value) * o.error + np.abs(o.value) * self.error
-            passed = np.nan_to_num(passed + self.error * o.error, nan=0.0, posinf=np.inf)
-            return self._new(self.value * o.value, passed, 0.5)
+            passed = passed + self.error * o.error
+            passed = np.where(np.isnan(passed), 0, passed)
+            return self._new(self.value * o.value, passed, 0.5, self.over | o.over)
 
     def __truediv__(self, other: Any) -> Bounded:
         o = self._other(other)
         with np.errstate(all="ignore"):
             value = self.value / o.value
             passed = (self.error + np.abs(value) * o.error) / (np.abs(o.value) - o.error)
-            passed = np.where((o.error == 0) & (self.error == 0), 0.0, np.abs(passed))
-            return self._new(value, passed, ulps_of("div", self.dtype))
+            passed = np.where((o.error == 0) & (self.error == 0), 0, np.abs(passed))
+            # A divisor that overflows in the dtype gives 0 where the exact quotient is not.
+            over = np.isfinite(o.value) & (np.abs(o.value) > FORMATS[self.dtype].largest)
+            passed = np.where(over | o.over, np.abs(value), passed)
+            return self._new(value, passed, ulps_of("div", self.dtype), self.over)
 
     __radd__ = __add__
     __rmul__ = __mul__
@@ -250,22 +261,31 @@ class Bounded:
         """A function of ULPS. The argument's error is passed on by looking at both its ends."""
         with np.errstate(all="ignore"):
             value = function(self.value)
-            passed = np.zeros(value.shape)
+            passed = np.zeros(value.shape, self.value.dtype)
             if np.any(self.error):
                 ends = [np.abs(function(self.value + s * self.error) - value) for s in (-1, 1)]
-                passed = np.nan_to_num(np.maximum(*ends).astype(np.float64), nan=0.0)
-        return self._new(value, passed, ulps_of(name, self.dtype))
+                passed = np.maximum(*ends)
+                passed = np.where(np.isnan(passed), 0, passed)
+                if name in ("sin", "cos"):  # the ends may meet after a period
+                    passed = np.minimum(self.error, 2)
+        return self._new(value, passed, ulps_of(name, self.dtype), self.over)
 
-    def special(self, name: str, function: Callable[[Array], Array]) -> Bounded:
+    def special(
+        self, name: str, function: Callable[[Array], Array], absolute: float = 0.0
+    ) -> Bounded:
         """A function that is only mixed stable (Higham, section 1.5).
 
         The result is nearly the function of nearly the argument, four roundings away: near a zero
         or a pole of lgamma no evaluation in the dtype does better.
+
+        Args:
+            absolute: units of roundoff that the evaluation adds whatever the result's size.
         """
         form = FORMATS[self.dtype]
         with np.errstate(all="ignore"):
-            nearby = self.error + 4 * form.unit * np.abs(self.value).astype(np.float64)
-        return Bounded(self.value, self.dtype, nearby).apply(name, function)
+            nearby = self.error + 4 * form.unit * np.abs(self.value)
+        out = Bounded(self.value, self.dtype, nearby, self.over).apply(name, function)
+        return Bounded(out.value, self.dtype, out.error + absolute * form.unit, out.over)
 
     def where(self, condition: Array, other: Any) -> Bounded:
         """This where the condition holds, else the other; choosing makes no error."""
@@ -274,11 +294,12 @@ class Bounded:
             np.where(condition, self.value, o.value),
             self.dtype,
             np.where(condition, self.error, o.error),
+            np.where(condition, self.over, o.over),
         )
 
     def reordered(self) -> Bounded:
         """The bound for any order of evaluation of the same formula: twice the running error."""
-        return Bounded(self.value, self.dtype, 2 * self.error)
+        return Bounded(self.value, self.dtype, 2 * self.error, self.over)
 
 
 def ulps_of(name: str, dtype: Dtype) -> float:
@@ -304,16 +325,32 @@ class Verdict:
     high: Array
 
 
-def judge(actual: Array, exact: Bounded, dtype: Dtype, signed_zero: bool = False) -> Verdict:
+def judge(
+    actual: Array,
+    exact: Bounded,
+    dtype: Dtype,
+    signed_zero: bool = False,
+    flush: bool = False,
+    known: Array | None = None,
+) -> Verdict:
     """Holds a float result against the exact values and their bounds.
 
     NaN is wanted exactly where the exact value is NaN; an infinity where it is one, or where the
-    rounding of an end of the interval is. ``signed_zero``: an exact zero must have its sign.
+    rounding of an end of the interval is.
+
+    Args:
+        signed_zero: an exact zero must have its sign.
+        flush: a result below the smallest normal number of the type evaluated in may be 0 instead.
+        known: False where the specification leaves the result open.
     """
     with np.errstate(all="ignore"):
-        error = np.where(np.isfinite(exact.value), exact.error, 0.0)
-        low = round_to(exact.value - error, dtype)
-        high = round_to(exact.value + error, dtype)
+        error = np.where(np.isfinite(exact.value), exact.error, 0)
+        below, above = exact.value - error, exact.value + error
+        if flush:
+            tiny = np.abs(exact.value) - error < FORMATS[exact.dtype].smallest_normal
+            below = np.where(tiny, np.minimum(below, 0), below)
+            above = np.where(tiny, np.maximum(above, 0), above)
+        low, high = round_to(below, dtype), round_to(above, dtype)
         got = wide(actual)
         nan = np.isnan(exact.value)
         inside = (got >= wide(low)) & (got <= wide(high))
@@ -322,6 +359,10 @@ def judge(actual: Array, exact: Bounded, dtype: Dtype, signed_zero: bool = False
             zero = (exact.value == 0) & (got == 0)
             wrong = wrong | (zero & (np.signbit(got) != np.signbit(exact.value)))
         usable = np.isfinite(got) & np.isfinite(exact.value)
+        if known is not None:
+            wrong, usable = wrong & known, usable & known
+        if flush:
+            usable = usable & ~tiny
         units = np.abs(got - exact.value) / ulp(exact.value, dtype)
         worst = float(np.max(units, initial=0.0, where=usable))
     return Verdict(np.asarray(wrong), worst, low, high)

@@ -42,8 +42,12 @@ class Address:
 class Trial:
     """One call and its operands."""
 
-    def __init__(self, context: Context, function: str, label: str = "") -> None:
+    def __init__(
+        self, context: Context, function: str, label: str = "", operation: str = ""
+    ) -> None:
+        """``operation``: of the function (an opcode's name), for the table of worst errors."""
         context.need(function)
+        self.ulp_name = f"{function}.{operation}" if operation else function
         self.context = context
         self.function = function
         self.label = label
@@ -148,20 +152,19 @@ class Trial:
         operand: Operand,
         exact: Bounded,
         signed_zero: bool = False,
+        flush: bool = False,
         known: Array | None = None,
     ) -> None:
         """Holds a float output against exact values within their bound.
 
         Args:
-            signed_zero: an exact zero must have its sign.
-            known: False where the specification leaves the result open.
+            signed_zero, flush, known: see :func:`chipset_conformance.numerics.judge`.
         """
         actual = self.result(operand)
-        verdict = judge(actual, exact, operand.dtype, signed_zero)
-        self.context.record_ulp(verdict.worst_ulp, self.function, name_of(operand.dtype))
-        wrong = verdict.wrong if known is None else verdict.wrong & known
-        if np.any(wrong):
-            self._fail_at(operand, wrong, actual, exact.value, (verdict.low, verdict.high))
+        verdict = judge(actual, exact, operand.dtype, signed_zero, flush, known)
+        self.context.record_ulp(verdict.worst_ulp, self.ulp_name, name_of(operand.dtype))
+        if np.any(verdict.wrong):
+            self._fail_at(operand, verdict.wrong, actual, exact.value, (verdict.low, verdict.high))
 
     def expect_bits(self, operand: Operand, expected: Any, known: Array | None = None) -> None:
         """Holds an output against values that leave no room: integers, bool, moved bits.
