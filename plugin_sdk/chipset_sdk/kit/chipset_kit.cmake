@@ -1,10 +1,9 @@
 # chipset_add_kit(target): compiles the kernel kit into a plugin. The kernels' sources are embedded,
 # so that the plugin stays one file. Needs the interface's and the SDK's headers on the target's
 # include path.
-set(CHIPSET_KIT_DIR ${CMAKE_CURRENT_LIST_DIR})
 
 function(chipset_add_kit target)
-  file(GLOB kernels CONFIGURE_DEPENDS ${CHIPSET_KIT_DIR}/kernels/*.c ${CHIPSET_KIT_DIR}/kernels/*.h)
+  file(GLOB kernels CONFIGURE_DEPENDS ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/kernels/*.c ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/kernels/*.h)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${kernels})
   set(text "// Generated from the kernels of the kit.\n#include <string_view>\n")
   string(APPEND text "namespace chipset::kit {\nstruct Embedded {\n  std::string_view name, text;\n};\n")
@@ -19,7 +18,7 @@ function(chipset_add_kit target)
   string(APPEND text "};\nconst int kEmbeddedCount = ${count};\n}  // namespace chipset::kit\n")
   set(embedded ${CMAKE_CURRENT_BINARY_DIR}/${target}_kernels.cpp)
   file(GENERATE OUTPUT ${embedded} CONTENT "${text}")
-  file(GLOB sources CONFIGURE_DEPENDS ${CHIPSET_KIT_DIR}/src/*.cpp)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/src/*.cpp)
   target_sources(${target} PRIVATE ${sources} ${embedded})
-  target_include_directories(${target} PRIVATE ${CHIPSET_KIT_DIR}/include)
+  target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/include)
 endfunction()

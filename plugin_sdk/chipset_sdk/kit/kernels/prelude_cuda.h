@@ -1,6 +1,6 @@
 // The dialect in CUDA C++ (NVRTC) and HIP (hipRTC). The host defines W (1), LANES, FP64 and, for
 // HIP, KIT_HIP before it. No header is needed, so that the compilers find all they need in here.
-#define KERNEL extern "C" __global__ void __launch_bounds__(LANES)
+#define KERNEL(name) extern "C" __global__ void __launch_bounds__(LANES) name
 #define FUNC static __device__ __forceinline__
 #define FUNC_ONCE static __device__
 #define GLOBAL
@@ -60,8 +60,14 @@ FUNC f64 bits_f64(u64 x) { return __longlong_as_double((i64)x); }
 #define AS_d(x) bits_f64((u64)(x))
 #define AS_i(x) as_i(x)
 #define AS_ui(x) as_ui(x)
-#define AS_l(x) ((i64)(x))
-#define AS_ul(x) ((u64)(x))
+#define AS_l(x) as_l(x)
+#define AS_ul(x) as_ul(x)
+FUNC i64 as_l(f64 x) { return (i64)f64_bits(x); }
+FUNC i64 as_l(u64 x) { return (i64)x; }
+FUNC i64 as_l(i64 x) { return x; }
+FUNC u64 as_ul(f64 x) { return f64_bits(x); }
+FUNC u64 as_ul(i64 x) { return (u64)x; }
+FUNC u64 as_ul(u64 x) { return x; }
 FUNC i32 as_i(f32 x) { return (i32)f32_bits(x); }
 FUNC i32 as_i(u32 x) { return (i32)x; }
 FUNC i32 as_i(i32 x) { return x; }

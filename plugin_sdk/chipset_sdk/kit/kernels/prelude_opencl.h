@@ -4,7 +4,7 @@
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #endif
 #pragma OPENCL FP_CONTRACT ON
-#define KERNEL __kernel __attribute__((reqd_work_group_size(LANES, 1, 1)))
+#define KERNEL(name) __kernel __attribute__((reqd_work_group_size(LANES, 1, 1))) void name
 #define FUNC static inline __attribute__((always_inline))
 #define FUNC_ONCE static  // large: not worth copying into each place
 #define GLOBAL __global

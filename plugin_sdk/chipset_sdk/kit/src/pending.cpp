@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Functions that the kit does not have yet: the core composes them, or the host does the work.
+#include "source.h"
+
+namespace chipset::kit {
+#define PENDING(name, args)                                    \
+  void Kit::name(chipset_stream, const chipset_##args&) {      \
+    unsupported("the kernel kit has no " #name " yet");        \
+  }
+PENDING(reduce, reduce_args)
+PENDING(gemm, gemm_args)
+PENDING(gather, gather_args)
+PENDING(scatter, scatter_args)
+PENDING(attention, attention_args)
+PENDING(attention_backward, attention_args)
+PENDING(softmax, softmax_args)
+PENDING(softmax_backward, softmax_args)
+PENDING(norm, norm_args)
+PENDING(norm_backward, norm_args)
+PENDING(rotary, rotary_args)
+PENDING(cross_entropy, cross_entropy_args)
+PENDING(cross_entropy_backward, cross_entropy_args)
+PENDING(adamw, adamw_args)
+PENDING(quantize, quantize_args)
+PENDING(dequantize, quantize_args)
+PENDING(gemm_quantized, gemm_quantized_args)
+PENDING(attention_paged, attention_paged_args)
+PENDING(scan, scan_args)
+PENDING(sort, sort_args)
+PENDING(random, random_args)
+}  // namespace chipset::kit
