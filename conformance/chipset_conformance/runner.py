@@ -296,11 +296,25 @@ def following(records: Sequence[Record]) -> Next | None:
         return LEVELS.index(record.level), first
 
     faults = [record for record in records if record.outcome in FAULTS]
-    lacking = [r for r in records if r.outcome == Outcome.UNSUPPORTED or r.composed]
+    native = {
+        name
+        for record in records
+        if record.outcome == Outcome.PASSED
+        for name in record.functions
+        if name not in record.composed
+    }
+    lacking = [
+        record
+        for record in records
+        if (record.outcome == Outcome.UNSUPPORTED or record.composed)
+        and not native.issuperset(record.functions)
+    ]
     if not (faults or lacking):
         return None
     record = min(faults or lacking, key=key)
     function = record.functions[0] if record.functions else record.group
+    if not faults:
+        function = next(name for name in record.functions if name not in native)
     why = f"{record.outcome.value}: {record.message}"
     if not faults and record.composed:
         why = "optional: the core composes it; an own implementation would be faster"
