@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCE_ROOTS = ["core", "layers", "plugins/cpu", "plugin_sdk", "conformance"]
+SOURCE_ROOTS = ["core", "layers", "plugins/cpu", "plugins/opencl", "plugin_sdk", "conformance"]
 
 # A developer's own settings must not change what a test sees. The cache is kept: it holds
 # downloads only, each verified by checksum.
@@ -28,6 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--chip", default="cpu", help="the device under the bridge's and layers' tests"
     )
+    parser.addoption("--devices", help="how many devices the plugin of --chip shows")
     parser.addoption("--checked", action="store_true", help="hold every call against the header")
     parser.addoption(
         "--hide-unified",
@@ -37,6 +38,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--devices"):
+        plugin = config.getoption("--chip").partition(":")[0].upper()
+        os.environ[f"CHIPSET_{plugin}_DEVICES"] = config.getoption("--devices")
     if config.getoption("--checked"):
         os.environ["CHIPSET_CHECK"] = "1"
     if config.getoption("--hide-unified"):

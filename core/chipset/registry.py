@@ -20,7 +20,7 @@ from chipset.hookspec import ENTRY_POINT_GROUP, PROJECT, PluginDescription
 
 # Plugins of this repository, found without installed metadata when their folder is on the path
 # (a source checkout).
-SOURCE_PLUGINS = ("cpu",)
+SOURCE_PLUGINS = ("cpu", "sim", "opencl")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCE_ROOTS = ["core", "layers", "plugins/cpu", "plugin_sdk"]
+SOURCE_ROOTS = ["core", "layers", "plugins/cpu", "plugins/opencl", "plugin_sdk"]
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 
 

@@ -8,7 +8,7 @@
 
 namespace chipset::opencl {
 
-class DeviceBackend final : public kit::Backend {
+class DeviceBackend : public kit::Backend {
  public:
   explicit DeviceBackend(Device& device);
 

@@ -179,7 +179,7 @@ void Driver::device_info(int32_t index, chipset_device_info* info) {
   put_text(all.vendor, device.vendor);
   put_text(all.architecture, device.version);
   put_text(all.driver, device.platform + " " + device.driver);
-  all.capabilities = CHIPSET_CAPABILITY_HOST_ASYNC;
+  all.capabilities = CHIPSET_CAPABILITY_HOST_ASYNC | CHIPSET_CAPABILITY_CAPTURE;
   all.total_memory = device.total_memory;
   all.max_allocation = device.max_allocation;
   all.dtypes = (uint64_t{1} << (CHIPSET_DTYPE_OPAQUE128 + 1)) - 1;

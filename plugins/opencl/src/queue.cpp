@@ -51,11 +51,25 @@ cl_event bridge_event(cl_context context, cl_event from) {
   return made;
 }
 
-// The event's present point, retained; NULL when it was never recorded.
-cl_event take_point(Event& event) {
-  std::lock_guard lock(event.mutex);
-  if (event.point != nullptr) cl().RetainEvent(event.point);
-  return event.point;
+// A reference to an event of the driver.
+class Reference {
+ public:
+  explicit Reference(cl_event event) : event_(event) {}
+  ~Reference() {
+    if (event_ != nullptr) cl().ReleaseEvent(event_);
+  }
+  Reference(Reference&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+  cl_event get() const { return event_; }
+
+ private:
+  cl_event event_;
+};
+
+// The event's present point; NULL when it was never recorded.
+Reference take_point(Event& event) {
+  std::lock_guard lock(event.point->mutex);
+  if (event.point->event != nullptr) cl().RetainEvent(event.point->event);
+  return Reference(event.point->event);
 }
 
 // Whether the point was passed; throws when its work failed.
@@ -96,6 +110,18 @@ void* Stream::get_scratch(uint64_t bytes) {
   Driver::mem_alloc(device->index, CHIPSET_MEMORY_KIND_DEVICE, bytes, &scratch);
   scratch_bytes = bytes;
   return scratch;
+}
+
+void record_point(Point& point, Stream& stream) {
+  stream.device->check_alive();
+  cl_event made = nullptr;
+  stream.device->check(cl().EnqueueMarkerWithWaitList(stream.queue, 0, nullptr, &made),
+                       "EnqueueMarkerWithWaitList");
+  cl().Flush(stream.queue);  // another queue that waits for it would not
+  const std::lock_guard lock(point.mutex);
+  if (point.event != nullptr) cl().ReleaseEvent(point.event);
+  point.event = made;
+  point.faults = stream.faults;
 }
 
 void Driver::device_sync(int32_t index) {
@@ -211,16 +237,13 @@ void Driver::stream_wait(chipset_stream handle, chipset_event event_handle) {
   Stream& stream = *as_stream(handle);
   Event& event = *as_event(event_handle);
   stream.device->check_alive();
-  cl_event point = take_point(event);
-  if (point == nullptr) return;
-  cl_event local = point;
-  if (event.device != stream.device) {
-    local = bridge_event(stream.device->context, point);
-    cl().ReleaseEvent(point);
-  }
-  const cl_int error = cl().EnqueueBarrierWithWaitList(stream.queue, 1, &local, nullptr);
-  cl().ReleaseEvent(local);
-  stream.device->check(error, "EnqueueBarrierWithWaitList");
+  const Reference point = take_point(event);
+  if (point.get() == nullptr) return;
+  const bool foreign = event.device != stream.device;
+  const Reference bridged(foreign ? bridge_event(stream.device->context, point.get()) : nullptr);
+  cl_event waited = foreign ? bridged.get() : point.get();
+  stream.device->check(cl().EnqueueBarrierWithWaitList(stream.queue, 1, &waited, nullptr),
+                       "EnqueueBarrierWithWaitList");
 }
 
 void Driver::event_create(int32_t index, uint32_t flags, chipset_event* handle) {
@@ -231,9 +254,7 @@ void Driver::event_create(int32_t index, uint32_t flags, chipset_event* handle) 
 }
 
 void Driver::event_destroy(chipset_event handle) {
-  if (handle == nullptr) return;
-  const std::unique_ptr<Event> event(as_event(handle));
-  if (event->point != nullptr) cl().ReleaseEvent(event->point);
+  if (handle != nullptr) delete as_event(handle);
 }
 
 void Driver::event_record(chipset_event handle, chipset_stream stream_handle) {
@@ -243,39 +264,28 @@ void Driver::event_record(chipset_event handle, chipset_stream stream_handle) {
     sdk::fail(CHIPSET_STATUS_INVALID,
               "opencl: event_record: the event is of device %d, the stream of device %d",
               event.device->index, stream.device->index);
-  stream.device->check_alive();
-  cl_event made = nullptr;
-  stream.device->check(cl().EnqueueMarkerWithWaitList(stream.queue, 0, nullptr, &made),
-                       "EnqueueMarkerWithWaitList");
-  cl().Flush(stream.queue);  // another queue that waits for it would not
-  std::lock_guard lock(event.mutex);
-  if (event.point != nullptr) cl().ReleaseEvent(event.point);
-  event.point = made;
-  event.faults = stream.faults;
+  event.capture = 0;
+  record_point(*event.point, stream);
 }
 
 void Driver::event_query(chipset_event handle, int64_t timeout_ns) {
   Event& event = *as_event(handle);
-  cl_event point = take_point(event);
-  if (point == nullptr) return;
-  const auto released = [](cl_event passed) { cl().ReleaseEvent(passed); };
-  const std::unique_ptr<std::remove_pointer_t<cl_event>, decltype(released)> owner(point, released);
-  wait_for(*event.device, point, timeout_ns);
-  if (timeout_ns != 0) surface(*event.device, event.faults.get());
+  const Reference point = take_point(event);
+  if (point.get() == nullptr) return;
+  wait_for(*event.device, point.get(), timeout_ns);
+  if (timeout_ns != 0) surface(*event.device, event.point->faults.get());
 }
 
 void Driver::event_elapsed(chipset_event start, chipset_event end, double* milliseconds) {
-  Event& a = *as_event(start);
-  Event& b = *as_event(end);
+  Event* events[2] = {as_event(start), as_event(end)};
   cl_ulong time[2] = {};
-  const bool timed = a.flags & b.flags & CHIPSET_EVENT_FLAG_TIMING;
-  bool known = timed && a.device == b.device;
+  bool known = events[0]->device == events[1]->device;
   for (int i = 0; known && i < 2; ++i) {
-    cl_event point = take_point(i == 0 ? a : b);
-    known = point != nullptr && has_passed(*a.device, point) &&
-            cl().GetEventProfilingInfo(point, CL_PROFILING_COMMAND_END, sizeof time[i], &time[i],
-                                       nullptr) == CL_SUCCESS;
-    if (point != nullptr) cl().ReleaseEvent(point);
+    const Reference point = take_point(*events[i]);
+    known = (events[i]->flags & CHIPSET_EVENT_FLAG_TIMING) != 0 && point.get() != nullptr &&
+            has_passed(*events[i]->device, point.get()) &&
+            cl().GetEventProfilingInfo(point.get(), CL_PROFILING_COMMAND_END, sizeof time[i],
+                                       &time[i], nullptr) == CL_SUCCESS;
   }
   if (!known)
     sdk::fail(CHIPSET_STATUS_INVALID,
