@@ -37,6 +37,13 @@ chipset_status check(const char* function, const chipset_quantize_args& a) {
                 "%s: i4 q needs contiguous rows that begin at whole bytes (an even row stride)",
                 function);
   }
+  const bool whole = d == CHIPSET_DTYPE_I8 || d == CHIPSET_DTYPE_I4;
+  if (a.zero_point != nullptr && !whole) {
+    return fail(CHIPSET_STATUS_INVALID,
+                "%s: zero_point belongs to i8 and i4, but q is %s; pass "
+                "NULL",
+                function, dtype_name(d));
+  }
   const int64_t size = a.group_size == 0 ? a.x->shape[1] : a.group_size;
   const int64_t groups = size == 0 ? 1 : (a.x->shape[1] + size - 1) / size;
   RETURN_UNLESS_OK(

@@ -69,12 +69,15 @@ def tensor_view(value: torch.Tensor | PackedI4) -> _interface.Tensor:
 class Table:
     """The plugin's functions by name: ``table.call("gemm", a=..., b=..., d=..., alpha=1)``."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, options: dict[bytes, bytes] | None = None) -> None:
         self.text = ""
+        self._options = options or {}
         library = ctypes.CDLL(str(path))
         self._keep_error = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(self._set_error)
         self._host = _interface.Host(struct_size=ctypes.sizeof(_interface.Host), major=1, minor=0)
         self._host.set_error = ctypes.cast(self._keep_error, ctypes.c_void_p).value
+        self._keep_option = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p)(self._option)
+        self._host.option = ctypes.cast(self._keep_option, ctypes.c_void_p).value
         library.chipset_plugin.restype = ctypes.POINTER(_interface.Api)
         self.api = library.chipset_plugin(ctypes.byref(self._host)).contents
         create = self.function(
@@ -85,6 +88,11 @@ class Table:
 
     def _set_error(self, text: bytes) -> None:
         self.text = text.decode()
+
+    def _option(self, name: bytes) -> int | None:
+        text = self._options.get(name)
+        # ctypes keeps the bytes object, and with it its buffer, alive in self._options.
+        return None if text is None else ctypes.cast(text, ctypes.c_void_p).value
 
     def function(self, name: str, *types: Any) -> Callable[..., int]:
         address = getattr(self.api, name)
@@ -123,14 +131,22 @@ class Table:
             raise Refused(status, self.text)
 
 
-@pytest.fixture(scope="session")
-def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
+def instruction_sets() -> list[str]:
+    """What the library dispatches to on this machine: the least, the middle and the best."""
+    flags = Path("/proc/cpuinfo").read_text().split() if Path("/proc/cpuinfo").exists() else []
+    has_avx2 = {"avx2", "fma", "f16c", "bmi2"} <= set(flags)
+    return ["generic", *(["avx2"] if has_avx2 else []), "best"]
+
+
+@pytest.fixture(scope="session", params=instruction_sets())
+def table(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Table:
     if not LIBRARY.exists():
         pytest.skip(f"{LIBRARY} is not built; run 'make build'")
     # A copy: the same file would be the library that chipset has loaded, and would then report
-    # chipset's errors to this table.
+    # chipset's errors to this table. One for each instruction set, which is chosen once.
     own = tmp_path_factory.mktemp("cpu") / LIBRARY.name
-    return Table(Path(shutil.copy(LIBRARY, own)))
+    options = {} if request.param == "best" else {b"isa": request.param.encode()}
+    return Table(Path(shutil.copy(LIBRARY, own)), options)
 
 
 @pytest.fixture(scope="session")

@@ -49,3 +49,76 @@ def test_there_and_back(
     back = torch.empty(5, 70)
     table.call("dequantize", group_size=32, x=back, q=q, scale=scale, zero_point=zero)
     torch.testing.assert_close(back, (values - shift) * wide, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("kind,largest", FORMATS[:2])
+def test_groups_of_one_value_keep_it(table: Any, packed_i4: Any, kind: Any, largest: int) -> None:
+    """Formulas of the header: a constant is one step from zero, and comes back exactly."""
+    values = torch.tensor([0.0, 3.7, -2.9, 1e-30, -6e4, 1e8])
+    x = values[:, None].repeat(1, 9)
+    x[4] += torch.linspace(0, 0.5, 9)  # within 2**-16 of a constant
+    is_i4 = kind == "i4"
+    data = torch.zeros(6, 5 if is_i4 else 9, dtype=torch.uint8 if is_i4 else kind)
+    q = packed_i4(data, 9) if is_i4 else data
+    scale, zero = torch.empty(6, 1), torch.empty(6, 1, dtype=torch.int32)
+    fields = {"q": q, "scale": scale, "zero_point": zero}
+    table.call("quantize", x=x, **fields)
+    assert torch.equal(scale[:, 0], x.abs().amax(1))
+    steps = torch.tensor([0, 1, -1, 1, -1, 1])
+    assert torch.equal(zero[:, 0], (-largest - 1 - steps).int())
+    back = torch.empty_like(x)
+    table.call("dequantize", x=back, **fields)
+    exact = [0, 1, 2, 3, 5]
+    assert torch.equal(back[exact], x[exact])
+    torch.testing.assert_close(back[4], x[4], rtol=2**-16, atol=0)
+
+
+@pytest.mark.parametrize("kind,largest", FORMATS[:2])
+def test_values_far_from_zero(table: Any, packed_i4: Any, kind: Any, largest: int) -> None:
+    """x/scale has more digits than F32 here; the error stays half a step."""
+    x = 1000 + torch.linspace(0, 0.25, 64)[torch.randperm(64)].reshape(2, 32)
+    is_i4 = kind == "i4"
+    data = torch.zeros(2, 16 if is_i4 else 32, dtype=torch.uint8 if is_i4 else kind)
+    q = packed_i4(data, 32) if is_i4 else data
+    scale, zero = torch.empty(2, 1), torch.empty(2, 1, dtype=torch.int32)
+    table.call("quantize", x=x, q=q, scale=scale, zero_point=zero)
+    back = torch.empty_like(x)
+    table.call("dequantize", x=back, q=q, scale=scale, zero_point=zero)
+    # Half a step, half a step of the rounded zero point, and the rounding of the result.
+    assert ((back - x).abs() <= scale + 1000 * 2**-23).all()
+
+
+def test_strides_dtypes_and_given_scales(table: Any) -> None:
+    torch.manual_seed(2)
+    x = torch.randn(50, 6, dtype=torch.float64).T
+    q = torch.full((6, 100), 99, dtype=torch.int8)
+    scale = torch.full((1, 1), 0.02).expand(6, 4)
+    table.call("quantize", x=x, q=q[:, ::2], scale=scale, group_size=16, given_scale=1)
+    want = (x.float() / scale[0, 0]).round().clamp(-127, 127)
+    assert torch.equal(q[:, ::2].float(), want) and (q[:, 1::2] == 99).all()
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        back = torch.zeros(50, 6, dtype=dtype).T
+        table.call("dequantize", x=back, q=q[:, ::2], scale=scale, group_size=16)
+        assert torch.equal(back, (want * scale[0, 0]).to(dtype))
+
+
+@pytest.mark.parametrize("kind,largest", FORMATS)
+def test_nan_and_infinity(table: Any, packed_i4: Any, kind: Any, largest: int) -> None:
+    """Given scales: infinities saturate; NaN stays where the format has one, else becomes 0."""
+    x = torch.tensor([[float("nan"), float("inf"), -float("inf"), 1.0]]).repeat(1, 20)
+    is_i4 = kind == "i4"
+    data = torch.zeros(1, 40 if is_i4 else 80, dtype=torch.uint8 if is_i4 else kind)
+    q = packed_i4(data, 80) if is_i4 else data
+    scale, back = torch.ones(1, 1), torch.empty(1, 80)
+    table.call("quantize", x=x, q=q, scale=scale, given_scale=1)
+    table.call("dequantize", x=back, q=q, scale=scale)
+    whole = is_i4 or kind == torch.int8
+    row = [0.0 if whole else float("nan"), largest, -largest, 1.0]
+    torch.testing.assert_close(back, torch.tensor([row]).repeat(1, 20), equal_nan=True)
+
+
+def test_zero_points_belong_to_integers(table: Any, refused: type[Exception]) -> None:
+    x, q = torch.zeros(2, 4), torch.zeros(2, 4, dtype=torch.float8_e4m3fn)
+    scale, zero = torch.zeros(2, 1), torch.zeros(2, 1, dtype=torch.int32)
+    with pytest.raises(refused, match="zero_point belongs to i8 and i4, but q is f8e4m3"):
+        table.call("quantize", x=x, q=q, scale=scale, zero_point=zero)

@@ -13,7 +13,7 @@ void update_of(const AdamwPiece& p) {
   const A beta1 = static_cast<A>(p.beta1), beta2 = static_cast<A>(p.beta2);
   const A rest1 = static_cast<A>(1 - p.beta1), rest2 = static_cast<A>(1 - p.beta2);
   const A eps = static_cast<A>(p.eps), factor = static_cast<A>(p.grad_factor);
-  const A keep = static_cast<A>(p.decoupled ? 1 - p.lr * p.weight_decay : 1);
+  const A shrink = static_cast<A>(p.decoupled ? p.lr * p.weight_decay : 0);
   const A decay = static_cast<A>(p.decoupled ? 0 : p.weight_decay);
   const A step_size = static_cast<A>(p.lr / (1 - std::pow(p.beta1, p.step)));
   const A correction = static_cast<A>(1 / std::sqrt(1 - std::pow(p.beta2, p.step)));
@@ -35,7 +35,8 @@ void update_of(const AdamwPiece& p) {
       second = highest;
     }
     for (int64_t i = 0; i < n; ++i)
-      w[i] = w[i] * keep - step_size * m[i] / (std::sqrt(second[i]) * correction + eps);
+      // The small terms first: the parameter is rounded once.
+      w[i] -= w[i] * shrink + step_size * m[i] / (std::sqrt(second[i]) * correction + eps);
     for (int t = 0; t < tensors; ++t)
       if (t != 1) write_row(p.dtype[t], p.tensor[t], begin, 1, n, rows[t]);
   }

@@ -1,135 +1,224 @@
 // SPDX-License-Identifier: Apache-2.0
+// Products of float activations with quantised weights. For few rows the weights are streamed once
+// and widened in registers; for many, panels of them are dequantised for the kernel of
+// micro_gemm.h.
 #include "gemm_quantized.h"
 
-#include <cstring>
-
-#include "isa/activation.h"
-#include "parallel.h"
+#include "isa/gemm_quantized_rows.h"
+#include "isa/micro_gemm.h"
+#include "isa/quantized.h"
 #include "scratch.h"
+#include "tasks.h"
 
 namespace chipset::cpu::CPU_ISA {
 namespace {
 
-constexpr int kWide = kLanes<float>;
-constexpr int kRows = 4;     // rows of x carried at once
-constexpr int kWeights = 4;  // rows of w carried at once
+constexpr int64_t kFewRows = 8;             // from here on panels are quicker (measured)
+constexpr int kLeftRows = 4;                // rows of x carried at once
+constexpr int kWeights = 4;                 // rows of w carried at once
+constexpr int64_t kPassRows = 14 * 6 * 12;  // rows of x packed at once
+constexpr int64_t kPassDepth = 1024;        // k of one panel
+constexpr int64_t kSerialProducts = 400000;
 
-// Intrinsics, since GCC 12 takes a vector conversion from bytes to floats apart, lane by lane.
-inline vec<float> widen_weights(const int8_t* p) {
-#if defined(__AVX512F__)
-  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-  return (vec<float>)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
-#elif defined(__AVX2__)
-  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
-  return (vec<float>)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
-#else
-  vec<float> out{};
-  for (int i = 0; i < kWide; ++i) out[i] = static_cast<float>(p[i]);
-  return out;
-#endif
+int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+bool is_worth_threads(const QuantizedProblem& p) {
+  return p.rows * p.columns * p.inner >= kSerialProducts;
 }
 
-inline float sum_lanes(vec<float> v) {
-  float total = 0;
-  for (int i = 0; i < kWide; ++i) total += v[i];
-  return total;
+// Row m of x as floats; I8 is scaled.
+void read_left(const QuantizedProblem& p, int64_t m, float* out) {
+  const chipset_tensor& x = *p.args->x;
+  const int64_t step = p.inner == 1 ? 1 : x.stride[1];
+  if (x.dtype != CHIPSET_DTYPE_I8)
+    return read_row(x.dtype, x.data, m * x.stride[0], step, p.inner, out);
+  const auto* from = static_cast<const int8_t*>(x.data) + m * x.stride[0];
+  const auto* scales = static_cast<const float*>(p.args->x_scale->data);
+  const float scale = scales[m * p.args->x_scale->stride[0]];
+  for (int64_t k = 0; k < p.inner; ++k) out[k] = scale * static_cast<float>(from[k * step]);
 }
 
-// out[m * out_step + n] += scale * x_m . w_n over k elements, for M rows of x and W rows of w.
-template <int M, int W>
-inline void dot_block(const float* x, int64_t x_step, const int8_t* w, int64_t w_step, int64_t k,
-                      const float* scale, int64_t scale_step, float* out, int64_t out_step) {
-  vec<float> acc[M][W] = {};
-  int64_t i = 0;
-  for (; i + kWide <= k; i += kWide) {
+// ---- few rows -----------------------------------------------------------------------------------
+
+// out[m * out_row + n] += scale[n] * sum over k of x_m . (w_n - zero[n]) for M rows of x and W rows
+// of w, from element k0 of w, which is even where an element is half a byte.
+template <class Format, bool kZero, int M, int W>
+void dot_block(const float* x, int64_t x_row, const uint8_t* w, int64_t w_row, int64_t k0,
+               int64_t n, const float* scale, const float* zero, float* out, int64_t out_row) {
+  vec<float> sum[M][W] = {};
+  int64_t k = 0;
+  for (; k + kLanes<float> <= n; k += kLanes<float>) {
     vec<float> weights[W];
-    for (int n = 0; n < W; ++n) weights[n] = widen_weights(w + n * w_step + i);
+#pragma GCC unroll 4
+    for (int j = 0; j < W; ++j) {
+      weights[j] = Format::wide(w + j * w_row, k0 + k);
+      if (kZero) weights[j] -= splat(zero[j]);
+    }
+#pragma GCC unroll 4
     for (int m = 0; m < M; ++m) {
-      vec<float> row;
-      std::memcpy(&row, x + m * x_step + i, sizeof row);
-      for (int n = 0; n < W; ++n) acc[m][n] += row * weights[n];
+      const vec<float> left = load(x + m * x_row + k);
+#pragma GCC unroll 4
+      for (int j = 0; j < W; ++j) sum[m][j] += left * weights[j];
     }
   }
   for (int m = 0; m < M; ++m) {
-    for (int n = 0; n < W; ++n) {
-      float total = sum_lanes(acc[m][n]);
-      for (int64_t j = i; j < k; ++j) {
-        total += x[m * x_step + j] * static_cast<float>(w[n * w_step + j]);
-      }
-      out[m * out_step + n] += total * scale[n * scale_step];
+    for (int j = 0; j < W; ++j) {
+      float total = sum_lanes(sum[m][j]);
+      for (int64_t t = k; t < n; ++t)
+        total += x[m * x_row + t] * (Format::one(w + j * w_row, k0 + t) - (kZero ? zero[j] : 0.0f));
+      out[m * out_row + j] += total * scale[j];
+    }
+  }
+}
+template <class Format, bool kZero, int W>
+void dot_rows(int64_t rows, const float* x, int64_t x_row, const uint8_t* w, int64_t w_row,
+              int64_t k0, int64_t n, const float* scale, const float* zero, float* out,
+              int64_t out_row) {
+  for (int64_t m = 0; m < rows;
+       m += kLeftRows, x += kLeftRows * x_row, out += kLeftRows * out_row) {
+    switch (rows - m) {
+      case 1:
+        dot_block<Format, kZero, 1, W>(x, x_row, w, w_row, k0, n, scale, zero, out, out_row);
+        break;
+      case 2:
+        dot_block<Format, kZero, 2, W>(x, x_row, w, w_row, k0, n, scale, zero, out, out_row);
+        break;
+      case 3:
+        dot_block<Format, kZero, 3, W>(x, x_row, w, w_row, k0, n, scale, zero, out, out_row);
+        break;
+      default:
+        dot_block<Format, kZero, 4, W>(x, x_row, w, w_row, k0, n, scale, zero, out, out_row);
     }
   }
 }
 
-template <int W>
-inline void dot_rows(int64_t rows, const float* x, int64_t x_step, const int8_t* w, int64_t w_step,
-                     int64_t k, const float* scale, int64_t scale_step, float* out,
-                     int64_t out_step) {
-  int64_t m = 0;
-  for (; m + kRows <= rows; m += kRows) {
-    dot_block<kRows, W>(x + m * x_step, x_step, w, w_step, k, scale, scale_step, out + m * out_step,
-                        out_step);
-  }
-  for (; m < rows; ++m) {
-    dot_block<1, W>(x + m * x_step, x_step, w, w_step, k, scale, scale_step, out + m * out_step,
-                    out_step);
+// All of k for W columns from n0.
+template <class Format, bool kZero, int W>
+void few_columns(const QuantizedProblem& p, const float* x, int64_t n0, float* out,
+                 int64_t out_row) {
+  for (int64_t k = 0, g = 0; k < p.inner; k += p.group, ++g) {
+    float scale[W], zero[W];
+    for (int j = 0; j < W; ++j) {
+      scale[j] = p.scale(n0 + j, g);
+      zero[j] = static_cast<float>(p.zero_point(n0 + j, g));
+    }
+    dot_rows<Format, kZero, W>(p.rows, x + k, p.inner, p.w + n0 * p.w_row, p.w_row, k,
+                               least(p.group, p.inner - k), scale, zero, out, out_row);
   }
 }
 
-bool few_rows(const chipset_gemm_quantized_args& args) {
-  const int64_t rows = args.x->shape[0], inner = args.x->shape[1], columns = args.w->shape[0];
-  const int64_t group = args.group_size == 0 ? inner : args.group_size;
-  auto* x = static_cast<float*>(scratch(kScratchA, sizeof(float) * (rows * inner + 1)));
-  auto* out = static_cast<float*>(scratch(kScratchB, sizeof(float) * rows * columns));
-  auto* bias = static_cast<float*>(scratch(kScratchC, sizeof(float) * columns));
-  if (x == nullptr || out == nullptr || bias == nullptr) return false;
-  for (int64_t m = 0; m < rows; ++m) {
-    read_row(args.x->dtype, args.x->data, m * args.x->stride[0], args.x->stride[1], inner,
-             x + m * inner);
-  }
-  std::memset(out, 0, sizeof(float) * static_cast<size_t>(rows * columns));
-  std::memset(bias, 0, sizeof(float) * static_cast<size_t>(columns));
-  if (args.bias != nullptr) {
-    read_row(args.bias->dtype, args.bias->data, 0, args.bias->stride[0], columns, bias);
-  }
-
-  const auto* w = static_cast<const int8_t*>(args.w->data);
-  const auto* scale = static_cast<const float*>(args.w_scale->data);
-  const int64_t w_step = args.w->stride[0];
-  const int64_t scale_row = args.w_scale->stride[0], scale_group = args.w_scale->stride[1];
-  const int64_t grain = 1 + (int64_t{1} << 18) / (rows * (inner + 1));
-  parallel_for(columns, (grain + kWeights - 1) / kWeights * kWeights,
-               [&](int64_t begin, int64_t end) {
-                 for (int64_t n = begin; n < end;) {
-                   const bool whole = n + kWeights <= end;
-                   for (int64_t k = 0, g = 0; k < inner; k += group, ++g) {
-                     const int64_t length = group < inner - k ? group : inner - k;
-                     const float* s = scale + n * scale_row + g * scale_group;
-                     if (whole) {
-                       dot_rows<kWeights>(rows, x + k, inner, w + n * w_step + k, w_step, length, s,
-                                          scale_row, out + n, columns);
-                     } else {
-                       dot_rows<1>(rows, x + k, inner, w + n * w_step + k, w_step, length, s,
-                                   scale_row, out + n, columns);
-                     }
-                   }
-                   n += whole ? kWeights : 1;
-                 }
-               });
-
-  for (int64_t m = 0; m < rows; ++m) {
-    float* row = out + m * columns;
-    for_vectors<float>(columns, [&](int64_t i, auto n) {
-      store(row + i, activate<float>(args.activation, load(row + i, n) + load(bias + i, n)), n);
-    });
-    write_row(args.d->dtype, args.d->data, m * args.d->stride[0], args.d->stride[1], columns, row);
-  }
+template <class Format, bool kZero>
+bool few_rows(const QuantizedProblem& p) {
+  constexpr int64_t kTask = 128;  // columns, whose sums are on the stack
+  float* x = static_cast<float*>(
+      scratch(kScratchA, sizeof(float) * static_cast<size_t>(p.rows * p.inner + 16)));
+  if (x == nullptr) return false;
+  for (int64_t m = 0; m < p.rows; ++m) read_left(p, m, x + m * p.inner);
+  for_tasks((p.columns + kTask - 1) / kTask, is_worth_threads(p), [&](int64_t task) {
+    const int64_t n0 = task * kTask, columns = least(kTask, p.columns - n0);
+    alignas(64) float sums[kFewRows * kTask];
+    std::memset(sums, 0, sizeof(float) * static_cast<size_t>(p.rows * kTask));
+    int64_t j = 0;
+    for (; j + kWeights <= columns; j += kWeights)
+      few_columns<Format, kZero, kWeights>(p, x, n0 + j, sums + j, kTask);
+    for (; j < columns; ++j) few_columns<Format, kZero, 1>(p, x, n0 + j, sums + j, kTask);
+    for (int64_t m = 0; m < p.rows; ++m) finish_row(p, m, n0, columns, sums + m * kTask);
+  });
   return true;
+}
+
+// ---- many rows ----------------------------------------------------------------------------------
+
+// Elements [k0, k0 + depth) of rows [n0, n0 + count) of w as a panel of the right operand.
+template <class Format>
+void pack_weights(const QuantizedProblem& p, int64_t n0, int64_t count, int64_t k0, int64_t depth,
+                  float* rows, float* panel) {
+  for (int64_t j = 0; j < count; ++j) {
+    const uint8_t* w = p.w + (n0 + j) * p.w_row;
+    for (int64_t k = k0; k < k0 + depth;) {
+      const int64_t g = k / p.group, n = least((g + 1) * p.group, k0 + depth) - k;
+      dequantize_run<Format>(w, k, n, p.scale(n0 + j, g),
+                             static_cast<float>(p.zero_point(n0 + j, g)),
+                             rows + j * depth + k - k0);
+      k += n;
+    }
+  }
+  pack_panel<static_cast<int>(kColumns<float>)>(rows, depth, 1, static_cast<int>(count), depth,
+                                                panel);
+}
+
+// One panel of columns for `rows` packed rows of x, which begin at row m0.
+template <class Format>
+bool panel_product(const QuantizedProblem& p, const float* left, int64_t m0, int64_t rows,
+                   int64_t n0) {
+  constexpr int64_t nr = kColumns<float>;
+  const int64_t depth_most = least(p.inner, kPassDepth),
+                padded = (rows + kRows - 1) / kRows * kRows;
+  const int64_t area = depth_most * nr;
+  float* panel = static_cast<float*>(
+      scratch(kScratchB, sizeof(float) * static_cast<size_t>(2 * area + padded * nr + 64)));
+  if (panel == nullptr) return false;
+  float *buffer = panel + area, *sums = buffer + area;
+  const int64_t columns = least(nr, p.columns - n0);
+  for (int64_t k0 = 0; k0 < p.inner; k0 += kPassDepth) {
+    const int64_t depth = least(kPassDepth, p.inner - k0);
+    pack_weights<Format>(p, n0, columns, k0, depth, buffer, panel);
+    for (int64_t i = 0; i < rows; i += kRows)
+      kPanelMicro<float>.of[least(kRows, rows - i)](depth, left + i * p.inner + k0 * kRows, 0, 0,
+                                                    panel, nr, sums + i * nr, nr, k0 > 0);
+  }
+  if (p.inner == 0) std::memset(sums, 0, sizeof(float) * static_cast<size_t>(rows * nr));
+  for (int64_t i = 0; i < rows; ++i) finish_row(p, m0 + i, n0, columns, sums + i * nr);
+  return true;
+}
+
+template <class Format>
+bool many_rows(const QuantizedProblem& p) {
+  const int64_t pass = least(p.rows, kPassRows), panels = (pass + kRows - 1) / kRows;
+  float* left = static_cast<float*>(
+      scratch(kScratchA, sizeof(float) * static_cast<size_t>(panels * kRows * p.inner + 64)));
+  if (left == nullptr) return false;
+  bool ok = true;
+  for (int64_t m0 = 0; m0 < p.rows && ok; m0 += kPassRows) {
+    const int64_t rows = least(kPassRows, p.rows - m0);
+    for_tasks((rows + kRows - 1) / kRows, is_worth_threads(p), [&](int64_t task) {
+      const int64_t i = task * kRows, count = least(kRows, rows - i);
+      float* x = static_cast<float*>(
+          scratch(kScratchB, sizeof(float) * static_cast<size_t>(kRows * p.inner + 64)));
+      if (x == nullptr) return __atomic_store_n(&ok, false, __ATOMIC_RELAXED);
+      for (int64_t m = 0; m < count; ++m) read_left(p, m0 + i + m, x + m * p.inner);
+      pack_panel<kRows>(x, p.inner, 1, static_cast<int>(count), p.inner, left + i * p.inner);
+    });
+    if (!ok) return false;
+    constexpr int64_t nr = kColumns<float>;
+    for_tasks((p.columns + nr - 1) / nr, is_worth_threads(p), [&](int64_t task) {
+      if (!panel_product<Format>(p, left, m0, rows, task * nr))
+        __atomic_store_n(&ok, false, __ATOMIC_RELAXED);
+    });
+  }
+  return ok;
+}
+
+template <class Format>
+bool gemm_of(const QuantizedProblem& p) {
+  // A group that begins within a byte cannot be widened in place.
+  const bool aligned = !p.is_i4 || p.group >= p.inner || p.group % 2 == 0;
+  if (p.rows > kFewRows || !aligned) return many_rows<Format>(p);
+  return p.args->w_zero_point != nullptr ? few_rows<Format, true>(p) : few_rows<Format, false>(p);
+}
+bool gemm(const QuantizedProblem& p) {
+  switch (p.args->w->dtype) {
+    case CHIPSET_DTYPE_I8:
+      return gemm_of<FormatI8>(p);
+    case CHIPSET_DTYPE_I4:
+      return gemm_of<FormatI4>(p);
+    default:
+      return gemm_of<FormatF8E4M3>(p);
+  }
 }
 
 }  // namespace
 
 extern const GemmQuantizedKernels gemm_quantized_kernels;
-const GemmQuantizedKernels gemm_quantized_kernels = {few_rows};
+const GemmQuantizedKernels gemm_quantized_kernels = {gemm};
 
 }  // namespace chipset::cpu::CPU_ISA
