@@ -152,7 +152,7 @@ def ulp(values: Array, dtype: Dtype) -> Array:
     magnitude = np.where(np.isnan(magnitude), form.smallest_normal, magnitude)
     exponent = np.frexp(magnitude)[1] - 1
     exponent = np.where(magnitude == 0, form.emin, np.maximum(exponent, form.emin))
-    return np.ldexp(np.ones(exponent.shape), exponent - form.precision + 1)
+    return np.asarray(np.ldexp(np.ones(exponent.shape), exponent - form.precision + 1))
 
 
 def round_to(values: Array, dtype: Dtype) -> Array:

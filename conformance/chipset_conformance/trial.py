@@ -23,6 +23,7 @@ import numpy as np
 
 from chipset import _runtime
 from chipset._interface import Dtype, Status
+from chipset.driver import DeviceArray, Driver
 from chipset_conformance.case import CaseFailure, Unsupported
 from chipset_conformance.context import Context
 from chipset_conformance.layouts import Operand, Shape, describe
@@ -37,6 +38,27 @@ class Address:
     """An operand in a field that takes a bare device address."""
 
     operand: Operand
+
+
+@dataclass(frozen=True)
+class View:
+    """Another view of an operand's memory: what a function that restrides is given."""
+
+    operand: Operand
+    shape: Shape
+    strides: Shape
+
+
+@dataclass(frozen=True)
+class Null:
+    """A descriptor without data, which only gives a shape."""
+
+    chip: Driver
+    shape: Shape
+    dtype: Dtype
+
+    def device(self) -> DeviceArray:
+        return DeviceArray(self.chip.empty((0,), self.dtype).memory, self.dtype, self.shape)
 
 
 class Trial:
@@ -94,7 +116,7 @@ class Trial:
 
     def refuse(self, *statuses: Status, **fields: Any) -> None:
         """Calls with arguments that must be refused: with a text, nothing written (ERR-002)."""
-        status, text = self.attempt(**fields)
+        status, _ = self.attempt(**fields)
         if status not in statuses:
             self.fail(f"answered {status.name}, not {' or '.join(s.name for s in statuses)}")
 
@@ -243,6 +265,10 @@ def _device(value: Any) -> Any:
         return value.device
     if isinstance(value, Address):
         return value.operand.device.address
+    if isinstance(value, View):
+        return value.operand.device.view(value.shape, value.strides)
+    if isinstance(value, Null):
+        return value.device()
     if isinstance(value, list):
         return [_device(item) for item in value]
     if isinstance(value, tuple):
@@ -326,6 +352,10 @@ def _spell(value: Any, names: dict[int, str]) -> str:
         return names[id(value)]
     if isinstance(value, Address):
         return f"{names[id(value.operand)]}.address"
+    if isinstance(value, View):
+        return f"{names[id(value.operand)]}.view({value.shape}, {value.strides})"
+    if isinstance(value, Null):
+        return f"DeviceArray(chip.empty((0,)).memory, Dtype.{value.dtype.name}, {value.shape})"
     if isinstance(value, (list, tuple)):
         inner = ", ".join(_spell(item, names) for item in value)
         return f"[{inner}]"
