@@ -2,7 +2,7 @@
 
 Each operator is defined here once, with an implementation that runs on any device. A device
 that has a native kernel registers it under its own dispatch key, which then takes precedence.
-All are inference operators: they define no gradient.
+Their gradients are in :mod:`chipset_layers.gradients`.
 
 Importing this module is what makes the operators exist; it may be imported more than once.
 """
@@ -12,6 +12,8 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from chipset_layers import gradients
 
 SCHEMAS = {
     "linear_int8": "(Tensor x, Tensor qweight, Tensor scale, Tensor? bias) -> Tensor",
@@ -204,6 +206,7 @@ def _register() -> torch.library.Library:
     library.impl("linear_int8", linear_int8_cpu, "CPU")
     library.impl("linear_int8", _meta_linear_int8, "Meta")
     library.impl("attention_paged", _meta_attention_paged, "Meta")
+    gradients.register(library)
     return library
 
 
