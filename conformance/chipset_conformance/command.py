@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 
-from chipset_conformance import junit
+from chipset_conformance import junit, mutants
 from chipset_conformance.case import LEVELS, Level, has_cases
 from chipset_conformance.results import Certificate, Outcome, Record
 from chipset_conformance.runner import CERTIFICATE, Settings, Verification, certify, verify
@@ -135,4 +136,31 @@ def run_verification(console: Console, path: Path, declared: Path | None) -> Ver
     console.print(f"{len(result.sampled)} cases run again, {len(result.differences)} differ")
     for difference in result.differences:
         console.print(f"  {escape(difference)}")
+    return result
+
+
+def run_self_test(
+    console: Console, only: str, seeds: Sequence[int], jobs: int, write: Path | None
+) -> mutants.SelfTest:
+    """Runs every mutant, says what was missed, and writes the page that lists them."""
+    with console.status("self-test: starting") as status:
+
+        def progress(name: str, done: int, total: int) -> None:
+            status.update(f"self-test: {done}/{total} {name}")
+
+        result = mutants.self_test(only, seeds, jobs, progress)
+    for verdict in result.verdicts:
+        if verdict.case is None:
+            console.print(f"[red]missed[/] {verdict.name}: {verdict.fault}")
+    for alarm in result.false_alarms:
+        console.print(f"[red]false alarm[/] {escape(alarm)}", soft_wrap=True)
+    console.print(
+        f"{result.caught} of {result.mutants} mutants caught, {len(result.missed)} missed, "
+        f"{len(result.not_judged)} without cases of their level, "
+        f"{len(result.false_alarms)} false alarms, {result.seconds:.0f} s"
+    )
+    if write is not None:
+        scratch = write.with_name(write.name + ".new")
+        scratch.write_text(mutants.document(result))
+        scratch.replace(write)
     return result

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from typing import IO, Any
 
 from chipset_conformance.case import Case, Level
@@ -37,7 +38,13 @@ class Worker:
         ready: what the child said of the device: name, info, plugin, versions.
     """
 
-    def __init__(self, device: str, seed: int, levels: list[Level]) -> None:
+    def __init__(
+        self,
+        device: str,
+        seed: int,
+        levels: list[Level],
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._printed: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed in close)
         commands_in, commands_out = os.pipe()
         answers_in, answers_out = os.pipe()
@@ -45,6 +52,7 @@ class Worker:
         command += [json.dumps(levels), str(commands_in), str(answers_out)]
         self._process = subprocess.Popen(
             command,
+            env={**os.environ, **(environment or {})},
             stdin=subprocess.DEVNULL,
             stdout=self._printed,
             stderr=subprocess.STDOUT,

@@ -21,6 +21,8 @@ from chipset.hookspec import ENTRY_POINT_GROUP, PROJECT, PluginDescription
 # Plugins of this repository, found without installed metadata when their folder is on the path
 # (a source checkout).
 SOURCE_PLUGINS = ("cpu", "sim", "opencl")
+# Modules with a plugin that is not installed, separated by commas: a vendor's work in progress.
+ENVIRONMENT = "CHIPSET_PLUGINS"
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Found:
 def find_plugins() -> dict[str, Found]:
     """Every plugin by name, in the order of discovery. Never raises for a bad plugin."""
     found: dict[str, Found] = {}
-    for item in [*_from_entry_points(), *_from_source()]:
+    for item in [*_from_environment(), *_from_entry_points(), *_from_source()]:
         known = found.get(item.name)
         if known is None:
             found[item.name] = item
@@ -87,19 +89,28 @@ def _from_entry_points() -> Iterator[Found]:
             yield Found(description.name, description, "", origin)
 
 
+def _from_environment() -> Iterator[Found]:
+    modules = [name.strip() for name in os.environ.get(ENVIRONMENT, "").split(",")]
+    for module in filter(None, modules):
+        name = module.rpartition(".")[2].removeprefix("chipset_")
+        yield from _from_module(name, module, f"{ENVIRONMENT} ({module})")
+
+
 def _from_source() -> Iterator[Found]:
     for name in SOURCE_PLUGINS:
         module = f"chipset_{name}"
-        origin = f"source checkout ({module})"
-        if importlib.util.find_spec(module) is None:
-            continue
-        try:
-            descriptions = _describe(importlib.import_module(module).plugin, module)
-        except Exception as error:
-            yield Found(name, None, f"{origin} failed: {_one_line(error)}", origin)
-            continue
-        for description in descriptions:
-            yield Found(description.name, description, "", origin)
+        if importlib.util.find_spec(module) is not None:
+            yield from _from_module(name, module, f"source checkout ({module})")
+
+
+def _from_module(name: str, module: str, origin: str) -> Iterator[Found]:
+    try:
+        descriptions = _describe(importlib.import_module(module).plugin, module)
+    except Exception as error:
+        yield Found(name, None, f"{origin} failed: {_one_line(error)}", origin)
+        return
+    for description in descriptions:
+        yield Found(description.name, description, "", origin)
 
 
 def _describe(plugin: Any, where: str) -> list[PluginDescription]:

@@ -40,6 +40,13 @@ Verify = Annotated[
     Path | None,
     typer.Option("--verify", help="Check a certificate: its hash, and a random sample again."),
 ]
+SelfTest = Annotated[
+    bool, typer.Option("--self-test", help="Judge the suite: run chips with one fault each.")
+]
+Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Of the good chip in a self-test.")]
+Write = Annotated[
+    Path | None, typer.Option("--write", help="Where a self-test writes its page of mutants.")
+]
 
 
 def certify(
@@ -52,12 +59,15 @@ def certify(
     out: Out = None,
     declarations: Declarations = None,
     verify: Verify = None,
+    self_test: SelfTest = False,
+    seeds: Seeds = 1,
+    write: Write = None,
     json: Json = False,
 ) -> None:
     """Judge a chip: exit status 0 only if the level asked is reached."""
     with reporting(json) as report:
-        if (device is None) == (verify is None):
-            raise ChipsetError("give a DEVICE to certify, or --verify FILE")
+        if (device is not None) + (verify is not None) + self_test != 1:
+            raise ChipsetError("give a DEVICE to certify, or --verify FILE, or --self-test")
         try:
             from chipset_conformance import command
         except ImportError as error:
@@ -65,7 +75,13 @@ def certify(
                 f"the conformance suite cannot be loaded ({error}); "
                 "run 'pip install chipset-conformance'"
             ) from None
-        if verify is not None:
+        if self_test:
+            outcome = command.run_self_test(
+                report.console, only or "", range(seed, seed + seeds), jobs, write
+            )
+            report.result(outcome.model_dump(mode="json", exclude={"verdicts"}))
+            good = not outcome.missed and not outcome.false_alarms
+        elif verify is not None:
             result = command.run_verification(report.console, verify, declarations)
             report.result(
                 {
