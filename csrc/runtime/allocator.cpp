@@ -113,6 +113,7 @@ Block* DeviceAllocator::find(int index, Pool& pool, std::size_t size, std::size_
                     size_text(static_cast<std::int64_t>(bytes)) + " on device " +
                     std::to_string(index) + " (" + d.plugin + ":" + std::to_string(d.local) + ", " +
                     d.info.name + "). Use a smaller batch or sequence, or free tensors.\n" +
+                    (refusal_.empty() ? "" : "  the device says: " + refusal_ + "\n") +
                     map_locked(index));
   }
   if (cache_) split(block, size);
@@ -136,7 +137,7 @@ Block* DeviceAllocator::new_segment(int index, Pool& pool, std::size_t size,
     status = d.api->mem_alloc(d.local, CHIPSET_MEMORY_KIND_DEVICE, segment, &pointer);
   }
   if (status == CHIPSET_STATUS_OUT_OF_MEMORY) {
-    take_error();
+    refusal_ = take_error();
     return nullptr;
   }
   check(status, "mem_alloc");

@@ -65,6 +65,7 @@ class DeviceAllocator {
   std::vector<Block*> held_;  // used by other streams during a capture; kept until it is released
   std::map<char*, std::size_t> segments_;  // sizes by address
   MemoryStats stats_;
+  std::string refusal_;  // the plugin's text of the last mem_alloc that ran out
   Stat waiting_count_[3];
   Stat waiting_bytes_[3];
   std::int64_t active_peak_[3] = {};
