@@ -7,7 +7,6 @@ namespace chipset::kit {
   void Kit::name(chipset_stream, const chipset_##args&) {      \
     unsupported("the kernel kit has no " #name " yet");        \
   }
-PENDING(reduce, reduce_args)
 PENDING(gemm, gemm_args)
 PENDING(gather, gather_args)
 PENDING(scatter, scatter_args)
