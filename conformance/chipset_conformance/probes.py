@@ -39,12 +39,19 @@ class _RawMemory:
 class Buffer:
     """Device memory as an array of one dtype, and work on it in a stream of choice."""
 
-    def __init__(self, ctx: Context, count: int, dtype: Dtype = Dtype.I32) -> None:
+    def __init__(
+        self, ctx: Context, count: int, dtype: Dtype = Dtype.I32, address: int | None = None
+    ) -> None:
         self.ctx = ctx
         self.bytes = count * np.dtype(NUMPY_DTYPES[dtype]).itemsize
-        self.address = ctx.memory(self.bytes)
+        self.address = ctx.memory(self.bytes) if address is None else address
         memory: Any = _RawMemory(ctx.chip, self.address, self.bytes)
         self.array = DeviceArray(memory, dtype, (count,))
+
+    @classmethod
+    def at(cls, ctx: Context, address: int, count: int) -> Buffer:
+        """Memory that somebody else made and frees, as I32."""
+        return cls(ctx, count, address=address)
 
     def fill(self, stream: int, value: float) -> None:
         """Sets every element."""
