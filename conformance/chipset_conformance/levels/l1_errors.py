@@ -14,7 +14,7 @@ import numpy as np
 
 from chipset import _runtime
 from chipset._interface import CopyKind, Dtype, Status
-from chipset_conformance.case import Case, CaseFailure, cases
+from chipset_conformance.case import Case, CaseFailure, Unsupported, cases
 from chipset_conformance.context import Context
 from chipset_conformance.probes import Buffer, copy, status_of
 
@@ -59,8 +59,8 @@ def faulty_calls(operands: _Operands | None) -> dict[str, tuple[str, dict[str, A
     out = operands.out.array if operands else None
     index = operands.index.array if operands else None
 
-    def shaped(array: Any, shape: tuple[int, ...]) -> Any:
-        return array.view(shape) if array is not None else None
+    def shaped(array: Any, shape: tuple[int, ...], strides: Any = None) -> Any:
+        return array.view(shape, strides) if array is not None else None
 
     add = {"op": 3, "compute_dtype": Dtype.F32, "num_inputs": 2, "param": [1]}
     total = {"compute_dtype": Dtype.F32, "dims": 1, "input": x}
@@ -91,11 +91,16 @@ def faulty_calls(operands: _Operands | None) -> dict[str, tuple[str, dict[str, A
         ),
         "gather-shapes-differ": (
             "gather",
-            {**picked, "output": out, "input": shaped(x, (_COUNT // 2,))},
+            {**picked, "output": out, "input": shaped(x, (_COUNT // 2,), (0,))},
         ),
         "scatter-unknown-op": (
             "scatter",
-            {**picked, "op": _UNKNOWN_OP, "destination": out, "source": x},
+            {
+                **picked,
+                "op": _UNKNOWN_OP,
+                "destination": shaped(out, (_COUNT,), (0,)),
+                "source": x,
+            },
         ),
     }
 
@@ -132,10 +137,9 @@ def _stray(ctx: Context, function: str, stream: int) -> tuple[Buffer, Status]:
     host = places.view(np.uint8)
     copy(ctx, stream, index.address, host.ctypes.data, host.nbytes, CopyKind.HOST_TO_DEVICE)
     one = (_COUNT,)
-    ends: dict[str, Any] = {
-        "gather": {"output": out.array, "input": x.array.view(one, (0,))},
-        "scatter": {"op": 0, "destination": out.array.view(one, (0,)), "source": x.array},
-    }[function]
+    ends: dict[str, Any] = {"output": out.array, "input": x.array.view(one, (0,))}
+    if function == "scatter":
+        ends = {"op": 0, "destination": out.array.view(one, (0,)), "source": x.array}
     arguments = ctx.chip.arguments(
         function,
         num_indices=1,
@@ -145,6 +149,8 @@ def _stray(ctx: Context, function: str, stream: int) -> tuple[Buffer, Status]:
         **ends,
     )
     status = status_of(ctx, function, stream, ctypes.addressof(arguments))
+    if status == Status.UNSUPPORTED:
+        raise Unsupported(_runtime.take_error())
     return out, status
 
 
