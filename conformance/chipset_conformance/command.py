@@ -12,10 +12,12 @@ from rich.markup import escape
 
 from chipset_conformance import junit, mutants
 from chipset_conformance.case import LEVELS, Level, has_cases
+from chipset_conformance.report import page
 from chipset_conformance.results import Certificate, Outcome, Record
 from chipset_conformance.runner import CERTIFICATE, Settings, Verification, certify, verify
 
 JUNIT = "junit.xml"
+REPORT = "report.html"
 _SHOWN_FAILURES = 20
 _COUNTS = ("passed", "failed", "unsupported", "waived", "crashed", "hung", "not_run")
 
@@ -44,6 +46,7 @@ def run(
     seed: int,
     out: Path | None,
     declared: Path | None,
+    timeout_s: float | None = None,
 ) -> dict[str, Any]:
     """Certifies a device, says on the console how it goes, and writes certificate and JUnit XML.
 
@@ -60,6 +63,7 @@ def run(
         out=folder,
         resume=resume,
         declared=declared,
+        timeout_s=timeout_s,
         today=datetime.date.today(),
     )
     with console.status(f"{device}: starting") as status:
@@ -71,9 +75,15 @@ def run(
 
         certificate = certify(settings, progress)
     (folder / JUNIT).write_text(junit.document(certificate))
+    (folder / REPORT).write_text(page.html(certificate))
     show(console, certificate, folder)
     document = certificate.model_dump(mode="json", exclude={"cases", "ulps"})
-    return {**document, "certificate": str(folder / CERTIFICATE), "junit": str(folder / JUNIT)}
+    return {
+        **document,
+        "certificate": str(folder / CERTIFICATE),
+        "junit": str(folder / JUNIT),
+        "report": str(folder / REPORT),
+    }
 
 
 def show(console: Console, certificate: Certificate, folder: Path) -> None:

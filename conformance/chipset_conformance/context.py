@@ -16,6 +16,7 @@ from chipset._interface import Capability, MemoryKind, Status
 from chipset.device import Device
 from chipset.driver import Driver
 from chipset_conformance.case import Case, CaseFailure, Unsupported
+from chipset_conformance.results import Measurement
 
 
 class Context:
@@ -38,6 +39,8 @@ class Context:
         self.rng = np.random.default_rng(int.from_bytes(digest[:8], "little"))
         self.notes: list[str] = []
         self.ulps: dict[str, float] = {}
+        self.measurements: list[Measurement] = []
+        self.counts: dict[str, int] = {}
         self._closing = contextlib.ExitStack()
 
     # ---- what a case reports ---------------------------------------------------------------
@@ -52,6 +55,33 @@ class Context:
     def note(self, text: str) -> None:
         """Adds a sentence to the case's record; it does not change the verdict."""
         self.notes.append(text)
+
+    def measure(
+        self,
+        name: str,
+        value: float,
+        unit: str,
+        x: float | None = None,
+        x_label: str = "",
+        limit: float | None = None,
+        limit_is: str = "",
+    ) -> None:
+        """Keeps a figure, and the limit of the device's own roofline that it is held against."""
+        self.measurements.append(
+            Measurement(
+                name=name,
+                value=value,
+                unit=unit,
+                x=x,
+                x_label=x_label,
+                limit=limit,
+                limit_is=limit_is,
+            )
+        )
+
+    def count(self, what: str, number: int = 1) -> None:
+        """Adds to a counter of the case, such as operators that fell back to the host."""
+        self.counts[what] = self.counts.get(what, 0) + number
 
     def check(self, condition: bool, message: str, reproducer: str = "") -> None:
         """Fails the case unless the condition holds."""

@@ -46,6 +46,7 @@ def execute(device: Device, case: Case, seed: int) -> Record:
         context.abandon()
     record.seconds = round(time.perf_counter() - started, 4)
     record.notes, record.ulps = context.notes, context.ulps
+    record.measurements, record.counts = context.measurements, context.counts
     composed = {name.rpartition(".")[2] for name in _runtime.composed_counts()}
     record.composed = sorted(composed & set(case.functions))
     return record

@@ -39,6 +39,18 @@ class Model(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+class Measurement(Model):
+    """One figure that a case measured; figures of one name and growing ``x`` make a curve."""
+
+    name: str = Field(description="what was measured, such as 'copy on the device'")
+    value: float
+    unit: str
+    x: float | None = Field(default=None, description="the size at which it was measured")
+    x_label: str = ""
+    limit: float | None = Field(default=None, description="of the device's own roofline")
+    limit_is: str = Field(default="", description="how the limit was measured")
+
+
 class Record(Model):
     """One case of one run."""
 
@@ -57,6 +69,10 @@ class Record(Model):
     ulps: dict[str, float] = Field(default={}, description="function/dtype: worst error seen")
     composed: list[str] = Field(
         default=[], description="functions that the core composed in the case"
+    )
+    measurements: list[Measurement] = []
+    counts: dict[str, int] = Field(
+        default={}, description="what the case counted, such as operators per kind of answer"
     )
 
 

@@ -44,16 +44,15 @@ chipset_api asynchronous();
 // ---------------------------------------------------------------------
 
 // One mutant whose fault edits a copy `a` of the arguments of a function.
-#define CHIPSET_MUTANT(name_, function_, Args, fault_, ...)                             \
-  list.push_back({name_, "2", #function_, fault_, [](chipset_api& api) {                \
-                    api.function_ = [](chipset_stream stream,                           \
-                                       const chipset_##Args* given) -> chipset_status { \
-                      chipset_##Args a = *given;                                        \
-                      {                                                                 \
-                        __VA_ARGS__                                                     \
-                      }                                                                 \
-                      return good().function_(stream, &a);                              \
-                    };                                                                  \
+#define CHIPSET_MUTANT(name_, function_, Args, fault_, ...)                                \
+  list.push_back({name_, "2", #function_, fault_, [](chipset_api& api) {                   \
+                    api.function_ = [](chipset_stream stream,                              \
+                                       const chipset_##Args* given) -> chipset_status {    \
+                      chipset_##Args a = *given;                                           \
+                      __VA_ARGS__ /* what it declares lives until the call has returned */ \
+                          return good()                                                    \
+                              .function_(stream, &a);                                      \
+                    };                                                                     \
                   }})
 
 // One whose fault edits the results `a` of a call that went well.

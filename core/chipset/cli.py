@@ -21,6 +21,7 @@ from chipset.commands import (
     generate,
     model,
     new_plugin,
+    reports,
     train,
 )
 
@@ -44,6 +45,7 @@ app.add_typer(bench.app, name="bench")
 app.command("certify")(certify.certify)
 app.command("demo")(demo.demo)
 app.command("new-plugin")(new_plugin.new_plugin)
+app.add_typer(reports.app, name="report")
 
 
 def main(arguments: list[str] | None = None) -> None:
