@@ -46,6 +46,7 @@ class Settings:
         only: glob over groups, functions and case ids; no level can be reached with it.
         out: folder of journal and certificate, or None to keep nothing.
         declared: file of declarations; None: the plugin's own, if it has one.
+        timeout_s: for each case, instead of the case's own limit.
     """
 
     device: str
@@ -56,6 +57,7 @@ class Settings:
     out: Path | None = None
     resume: bool = False
     declared: Path | None = None
+    timeout_s: float | None = None
     today: datetime.date = field(default_factory=datetime.date.today)
 
     @property
@@ -119,7 +121,8 @@ def select(known: Sequence[Case], only: str | None) -> list[Case]:
         return list(known)
 
     def matches(case: Case) -> bool:
-        return any(fnmatch.fnmatchcase(n, only) for n in (case.group, case.id, *case.functions))
+        names = (case.group, case.id.partition("/")[0], case.id, *case.functions)
+        return any(fnmatch.fnmatchcase(name, only) for name in names)
 
     chosen = [case for case in known if matches(case)]
     if not chosen:
@@ -220,7 +223,7 @@ def _drain(
             case = waiting.get_nowait()
             if worker is None:
                 worker = Worker(settings.device, settings.seed, settings.levels)
-            record, usable = worker.run(case)
+            record, usable = worker.run(case, settings.timeout_s)
             keep(record)
             if not usable:
                 worker.kill()

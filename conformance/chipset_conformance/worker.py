@@ -71,8 +71,9 @@ class Worker:
             raise StartError(reason)
         self.ready: dict[str, Any] = answer
 
-    def run(self, case: Case) -> tuple[Record, bool]:
+    def run(self, case: Case, timeout_s: float | None = None) -> tuple[Record, bool]:
         """Runs a case. The second value: whether this worker can go on."""
+        limit = case.timeout_s if timeout_s is None else timeout_s
         from chipset_conformance.execution import blank, script
 
         started = time.perf_counter()
@@ -81,12 +82,12 @@ class Worker:
             self._commands.flush()
         except BrokenPipeError:
             pass  # it has died since; the answer says so
-        answer = self._answer(case.timeout_s)
+        answer = self._answer(limit)
         if isinstance(answer, dict):
             return Record.model_validate(answer["record"]), bool(answer["healthy"])
         self.kill()
         if answer is Outcome.HUNG:
-            record = blank(case, Outcome.HUNG, f"still running after {case.timeout_s:g} s")
+            record = blank(case, Outcome.HUNG, f"still running after {limit:g} s")
         else:
             record = blank(case, Outcome.CRASHED, self._death(answer))
         record.seconds = round(time.perf_counter() - started, 4)

@@ -36,6 +36,10 @@ Declarations = Annotated[
     Path | None,
     typer.Option("--declarations", help="What the backend declares; see its conformance.toml."),
 ]
+Timeout = Annotated[
+    float | None,
+    typer.Option("--timeout", min=0.1, help="Seconds until a case counts as hung, for every case."),
+]
 Verify = Annotated[
     Path | None,
     typer.Option("--verify", help="Check a certificate: its hash, and a random sample again."),
@@ -58,6 +62,7 @@ def certify(
     seed: Seed = 0,
     out: Out = None,
     declarations: Declarations = None,
+    timeout: Timeout = None,
     verify: Verify = None,
     self_test: SelfTest = False,
     seeds: Seeds = 1,
@@ -73,7 +78,7 @@ def certify(
         except ImportError as error:
             raise ChipsetError(
                 f"the conformance suite cannot be loaded ({error}); "
-                "run 'pip install chipset-conformance'"
+                "run 'pip install chipset[conformance]'"
             ) from None
         if self_test:
             outcome = command.run_self_test(
@@ -93,7 +98,16 @@ def certify(
             good = result.good
         else:
             document = command.run(
-                report.console, str(device), level, only, resume, jobs, seed, out, declarations
+                report.console,
+                str(device),
+                level,
+                only,
+                resume,
+                jobs,
+                seed,
+                out,
+                declarations,
+                timeout,
             )
             report.result(document)
             good = document["reached"]
