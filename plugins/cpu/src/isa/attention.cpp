@@ -32,8 +32,8 @@ A soften_row(A* scores, int64_t count, A scale, A softcap, bool scaled, RowState
     }
     top = vmax(top, s);
   }
-  // A capped -inf of the padding would be finite.
-  if (!scaled && softcap != 0 && padded != count) {
+  // The padding's -inf, capped or times a scale that is not positive, would be another number.
+  if (!scaled && (softcap != 0 || !(scale > 0)) && padded != count) {
     for (int64_t j = count; j < padded; ++j) scores[j] = A(-INFINITY);
     top = splat(A(-INFINITY));
     for (int64_t j = 0; j < padded; j += kLanes<A>) top = vmax(top, load(scores + j));

@@ -53,8 +53,9 @@ bool forward_of(const Rows& rows, bool log) {
       const A top = row_max(x, rows.size);
       if (log) {
         std::memcpy(e, x, bytes);
-        const A shift = top + std::log(exp_row(e, rows.size, top));
-        for (int64_t i = 0; i < rows.size; ++i) x[i] -= shift;
+        // Not x - (top + rest): beside a large top the rest would be lost.
+        const A rest = std::log(exp_row(e, rows.size, top));
+        for (int64_t i = 0; i < rows.size; ++i) x[i] = (x[i] - top) - rest;
       } else {
         const A factor = A{1} / exp_row(x, rows.size, top);
         for (int64_t i = 0; i < rows.size; ++i) x[i] *= factor;
