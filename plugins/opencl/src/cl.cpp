@@ -5,11 +5,15 @@
 
 #include <chipset_sdk.hpp>
 #include <cstdio>
+#include <cstdlib>
 
 namespace chipset::opencl {
 namespace {
 
 Functions load() {
+  // PoCL would compile each kernel again when it is first enqueued, for that very grid, and keep the
+  // result where no binary has it; the kit's kernels have fixed groups and gain nothing from it.
+  setenv("POCL_WORK_GROUP_SPECIALIZATION", "0", 0);
   const std::string path = sdk::option("loader", "libOpenCL.so.1");
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr)
