@@ -2,8 +2,9 @@
 // The caching allocator that all chips share: stream-ordered reuse, splitting and merging, memory
 // for graph capture, statistics, and an out-of-memory error that shows where the memory is.
 //
-// CHIPSET_CACHING=0 (implied by CHIPSET_CHECK=1) gives every allocation memory of its own and its
-// exact size, so that the checked layer and strict devices see each tensor's bounds and lifetime.
+// CHIPSET_CACHING=0 (implied by CHIPSET_CHECK=1, and for plugins launched with check=1) gives every
+// allocation memory of its own and its exact size, so that the checked layer and strict devices see
+// each tensor's bounds and lifetime.
 #include "allocator.h"
 
 #include <algorithm>
@@ -38,6 +39,8 @@ DeviceAllocator& allocator(int device) {
   static auto* all = new std::array<DeviceAllocator, kMaxDevices>;
   return (*all)[static_cast<std::size_t>(device)];
 }
+
+void disable_cache(int device) { allocator(device).disable_cache(); }
 
 inline void DeviceAllocator::add(Stat (&stat)[3], const Block* block, std::int64_t by) {
   for (int i : {0, block->pool->small ? 1 : 2}) {

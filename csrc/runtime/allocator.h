@@ -33,6 +33,8 @@ class DeviceAllocator {
   void record(Block* block, chipset_stream stream);
   void empty_cache(int index);
 
+  void disable_cache() { cache_ = false; }
+
   void begin_private(std::uint64_t id);
   void end_private(std::uint64_t id);
   void release_private(std::uint64_t id);

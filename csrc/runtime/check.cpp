@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <sstream>
 
+#include "caller.h"
+
 namespace chipset::runtime {
 namespace {
 
@@ -65,6 +67,14 @@ std::string Checker::device_text(std::int32_t device) const {
   return plugin_.spec.name + ":" + std::to_string(device);
 }
 
+// "64 bytes of toy:0, made 12 calls ago at …"
+std::string Checker::memory_text(const Memory& memory) const {
+  std::string out = text(memory.bytes, " bytes of ", device_text(memory.device), ", made ",
+                         calls_.load() - memory.made, " calls ago");
+  if (!memory.caller.empty()) out += " at\n" + memory.caller;
+  return out;
+}
+
 std::string Checker::device_fault(std::int32_t device) const {
   if (device >= 0 && device < plugin_.device_count) return "";
   return text("STA-001: device ", device, " does not exist; ", plugin_.device_count,
@@ -106,7 +116,7 @@ std::string Checker::elapsed_fault(chipset_event start, chipset_event end) const
 
 void Checker::stream_created(std::int32_t device, chipset_stream stream) {
   std::lock_guard lock(mutex_);
-  streams_[stream] = Stream{device, streams_made_++, host_, false};
+  streams_[stream] = Stream{device, streams_made_++, host_, 0};
 }
 void Checker::stream_destroyed(chipset_stream stream) {
   std::lock_guard lock(mutex_);
@@ -132,7 +142,9 @@ void Checker::event_created(std::int32_t device, std::uint32_t flags, chipset_ev
 void Checker::event_recorded(chipset_event event, chipset_stream stream) {
   std::lock_guard lock(mutex_);
   const Stream& s = streams_.at(stream);
-  events_.at(event).clock = s.clock;
+  Event& e = events_.at(event);
+  e.clock = s.clock;
+  e.capture = s.capture;
 }
 void Checker::event_passed(chipset_event event) {
   std::lock_guard lock(mutex_);
@@ -145,12 +157,60 @@ void Checker::event_destroyed(chipset_event event) {
 }
 void Checker::stream_waited(chipset_stream stream, chipset_event event) {
   std::lock_guard lock(mutex_);
-  join(streams_.at(stream).clock, events_.at(event).clock);
+  const Event& e = events_.at(event);
+  Stream& s = streams_.at(stream);
+  join(s.clock, e.clock);
+  // Waiting for a captured point makes the stream part of the capture, while that lasts.
+  const bool open = e.capture != 0 && std::any_of(streams_.begin(), streams_.end(), [&](auto& x) {
+                      return x.second.capture == e.capture;
+                    });
+  if (open) s.capture = e.capture;
+}
+void Checker::comm_created(std::int32_t device, std::int32_t size, chipset_comm comm) {
+  std::lock_guard lock(mutex_);
+  comms_[comm] = Comm{device, size};
+}
+void Checker::comm_destroyed(chipset_comm comm) {
+  std::lock_guard lock(mutex_);
+  comms_.erase(comm);
+}
+std::string Checker::comm_fault(chipset_comm comm) const {
+  std::lock_guard lock(mutex_);
+  if (comms_.contains(comm)) return "";
+  return text("HND-001: communicator ", static_cast<void*>(comm),
+              comm == nullptr ? " is NULL" : " was never made, or has been destroyed");
+}
+std::string Checker::comm_stream_fault(chipset_comm comm, chipset_stream stream) const {
+  std::lock_guard lock(mutex_);
+  const std::int32_t of_comm = comms_.at(comm).device;
+  const std::int32_t of_stream = streams_.at(stream).device;
+  if (of_comm == of_stream) return "";
+  return text("HND-001: the communicator is of ", device_text(of_comm), ", the stream of ",
+              device_text(of_stream));
+}
+std::uint64_t Checker::comm_size(chipset_comm comm) const {
+  std::lock_guard lock(mutex_);
+  const auto found = comms_.find(comm);
+  return found == comms_.end() ? 0 : static_cast<std::uint64_t>(found->second.size);
+}
+void Checker::copied_to_host(chipset_stream stream, const void* destination) {
+  std::lock_guard lock(mutex_);
+  std::uintptr_t base = 0;
+  if (find(address(destination), &base) != nullptr) return;  // page-locked
+  if (const auto found = streams_.find(stream); found != streams_.end())
+    join(host_, found->second.clock);
 }
 void Checker::capture(chipset_stream stream, bool on) {
   std::lock_guard lock(mutex_);
-  if (const auto found = streams_.find(stream); found != streams_.end())
-    found->second.capturing = on;
+  const auto found = streams_.find(stream);
+  if (found == streams_.end()) return;
+  if (on) {
+    found->second.capture = ++captures_made_;
+    return;
+  }
+  const std::uint64_t ended = found->second.capture;
+  for (auto& [handle, s] : streams_)
+    if (s.capture == ended) s.capture = 0;
 }
 
 // ---- memory -----------------------------------------------------------------------------------
@@ -172,7 +232,8 @@ void Checker::allocated(std::int32_t device, std::int32_t kind, std::uint64_t by
                         void* pointer) {
   if (pointer == nullptr) return;
   std::lock_guard lock(mutex_);
-  memory_[address(pointer)] = Memory{bytes, device, kind, allocations_made_++, {}};
+  memory_[address(pointer)] =
+      Memory{bytes, device, kind, allocations_made_++, calls_.load(), python_frames(), {}};
   std::erase_if(freed_, [&](const Freed& f) {
     return f.base < address(pointer) + bytes && address(pointer) < f.base + f.bytes;
   });
@@ -185,7 +246,8 @@ std::string Checker::free_fault(std::int32_t device, void* pointer) {
   if (found == memory_.end()) {
     for (const Freed& f : freed_)
       if (f.base == address(pointer))
-        return text("MEM-002: ", pointer, " (allocation ", f.id, ") has been freed before");
+        return text("MEM-002: ", pointer, " (allocation ", f.id, " of ", f.bytes,
+                    " bytes) has been freed before; it was made at\n", f.caller);
     return text("MEM-002: ", pointer, " is not the start of an allocation");
   }
   const Memory& memory = found->second;
@@ -195,10 +257,10 @@ std::string Checker::free_fault(std::int32_t device, void* pointer) {
   for (const auto& [begin, range] : memory.ranges)
     for (const Access1& a : range.accesses)
       if (!ordered(host_, a))
-        return text("MEM-002: allocation ", memory.id, " of ", memory.bytes,
-                    " bytes is freed while ", function_name(a.function), " of stream ", a.stream,
-                    " may still use bytes ", begin, " to ", range.end,
-                    "; synchronise with that stream first");
+        return text("MEM-002: ", memory_text(memory), " is freed while ", function_name(a.function),
+                    " of stream ", a.stream, " may still use bytes ", begin, " to ", range.end,
+                    "; synchronise with that stream first, or tell the allocator of it "
+                    "(record_stream)");
   return "";
 }
 
@@ -207,7 +269,7 @@ void Checker::freed(void* pointer) {
   std::lock_guard lock(mutex_);
   const auto found = memory_.find(address(pointer));
   if (found == memory_.end()) return;
-  freed_.push_back({found->first, found->second.bytes, found->second.id});
+  freed_.push_back({found->first, found->second.bytes, found->second.id, found->second.caller});
   if (freed_.size() > kFreedRemembered) freed_.pop_front();
   memory_.erase(found);
 }
@@ -283,18 +345,26 @@ std::string Checker::bounds_fault(const Operand& o, std::uintptr_t begin, std::u
     for (const Freed& f : freed_)
       if (begin >= f.base && begin < f.base + f.bytes)
         return text("MEM-004: '", o.name, "' at ", reinterpret_cast<void*>(begin),
-                    " lies in allocation ", f.id, " of ", f.bytes, " bytes, which has been freed");
+                    " lies in allocation ", f.id, " of ", f.bytes,
+                    " bytes, which has been freed; keep it until its last use. It was made at\n",
+                    f.caller);
     if (stream != nullptr && has_capability(stream->device, CHIPSET_CAPABILITY_UNIFIED)) return "";
     return text("MEM-004: '", o.name, "' at ", reinterpret_cast<void*>(begin),
                 " lies in no allocation of this plugin");
   }
   if (end > base + memory->bytes)
     return text("MEM-004: '", o.name, "' reaches bytes ", begin - base, " to ", end - base,
-                " of allocation ", memory->id, ", which has ", memory->bytes);
-  if (stream != nullptr && !o.host && memory->kind == CHIPSET_MEMORY_KIND_DEVICE &&
+                " of allocation ", memory->id, ", which has ", memory->bytes, ": ",
+                memory_text(*memory));
+  if (stream != nullptr && !o.host && memory->kind == CHIPSET_MEMORY_KIND_HOST &&
+      !has_capability(stream->device, CHIPSET_CAPABILITY_UNIFIED))
+    return text("MEM-004: '", o.name, "' is page-locked host memory (", memory_text(*memory),
+                "); copy it to the device first");
+  if (stream != nullptr && !o.elsewhere && !o.host && memory->kind == CHIPSET_MEMORY_KIND_DEVICE &&
       memory->device != stream->device)
     return text("MEM-004: '", o.name, "' is memory of ", device_text(memory->device),
-                ", but the stream is of ", device_text(stream->device));
+                ", but the stream is of ", device_text(stream->device),
+                "; take the stream of the memory's device, not of a current device");
   return "";
 }
 
@@ -331,8 +401,9 @@ std::string Checker::order_fault(const Operand& o, const Stream& stream, Fn func
         return text("ORD-001: ", function_name(function), " in stream ", stream.number, " ",
                     o.access == Access::read ? "reads" : "writes", " '", o.name, "' (allocation ",
                     memory->id, ", bytes ", std::max(begin, at->first), " to ",
-                    std::min(end, at->second.end), ") which ", function_name(a.function),
-                    " in stream ", a.stream, a.write ? " wrote" : " read",
+                    std::min(end, at->second.end), ": ", memory_text(*memory), ") which ",
+                    function_name(a.function), " in stream ", a.stream,
+                    a.write ? " wrote" : " read",
                     ", and nothing orders the two; record an event there and let this stream wait "
                     "for it");
       }
@@ -411,7 +482,7 @@ std::string Checker::before(Fn function, chipset_stream handle, const Operands& 
     std::string fault = overlap_fault(function, operands);
     if (!fault.empty()) return fault;
   }
-  if (stream == nullptr || stream->capturing) return "";
+  if (stream == nullptr || stream->capture != 0) return "";
   for (const Operand& o : operands) {
     std::string fault = order_fault(o, *stream, function);
     if (!fault.empty()) return fault;
@@ -422,7 +493,7 @@ std::string Checker::before(Fn function, chipset_stream handle, const Operands& 
 void Checker::after(Fn function, chipset_stream handle, const Operands& operands) {
   std::lock_guard lock(mutex_);
   const auto found = streams_.find(handle);
-  if (found == streams_.end() || found->second.capturing) return;
+  if (found == streams_.end() || found->second.capture != 0) return;
   Stream& stream = found->second;
   join(stream.clock, host_);
   if (stream.clock.size() <= stream.number) stream.clock.resize(stream.number + 1);

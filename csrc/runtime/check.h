@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checked layer (CHIPSET_CHECK=1): holds callers, and the plugin itself, to the header's rules.
+// The checked layer (CHIPSET_CHECK=1 for every plugin, or a plugin's launch option check=1): holds
+// callers, and the plugin itself, to the header's rules.
 //
 // It sees the calls of one plugin and keeps: live allocations and recently freed ones, streams and
 // events, and for each byte range the most recent accesses as (stream, time). Vector clocks decide
@@ -12,6 +13,7 @@
 // followed.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -30,6 +32,7 @@ class Checker {
   explicit Checker(const Plugin& plugin) : plugin_(plugin) {}
 
   // Returns the fault of a call that is about to be made, or "". A fault begins with its rule id.
+  void count_call() { calls_.fetch_add(1, std::memory_order_relaxed); }
   std::string before(Fn function, chipset_stream stream, const Operands& operands);
   // The call was enqueued.
   void after(Fn function, chipset_stream stream, const Operands& operands);
@@ -52,6 +55,13 @@ class Checker {
   void event_passed(chipset_event event);
   void event_destroyed(chipset_event event);
   void stream_waited(chipset_stream stream, chipset_event event);
+  void comm_created(std::int32_t device, std::int32_t size, chipset_comm comm);
+  void comm_destroyed(chipset_comm comm);
+  std::string comm_fault(chipset_comm comm) const;
+  std::string comm_stream_fault(chipset_comm comm, chipset_stream stream) const;
+  std::uint64_t comm_size(chipset_comm comm) const;
+  // Such a copy has been made when the call returns, and all before it in the stream (ASY-002).
+  void copied_to_host(chipset_stream stream, const void* destination);
   void capture(chipset_stream stream, bool on);
   std::string copy_fault(const void* destination, const void* source, std::int32_t kind) const;
 
@@ -71,23 +81,31 @@ class Checker {
     std::int32_t device;
     std::int32_t kind;
     std::uint64_t id;
+    std::uint64_t made;                     // number of the call
+    std::string caller;                     // Python frames
     std::map<std::uint64_t, Range> ranges;  // by first byte
   };
   struct Freed {
     std::uintptr_t base;
     std::uint64_t bytes;
     std::uint64_t id;
+    std::string caller;
+  };
+  struct Comm {
+    std::int32_t device;
+    std::int32_t size;
   };
   struct Stream {
     std::int32_t device;
     std::size_t number;
     Clock clock;
-    bool capturing = false;
+    std::uint64_t capture = 0;  // number of the capture that it is part of
   };
   struct Event {
     std::int32_t device;
     std::uint32_t flags;
     Clock clock;
+    std::uint64_t capture = 0;  // recorded in it
   };
   struct Piece {
     std::uintptr_t begin;
@@ -107,6 +125,7 @@ class Checker {
   static bool ordered(const Clock& clock, const Access1& access);
   bool has_capability(std::int32_t device, std::uint64_t bit) const;
   std::string device_text(std::int32_t device) const;
+  std::string memory_text(const Memory& memory) const;
 
   const Plugin& plugin_;
   mutable std::mutex mutex_;
@@ -114,9 +133,12 @@ class Checker {
   std::deque<Freed> freed_;
   std::unordered_map<chipset_stream, Stream> streams_;
   std::unordered_map<chipset_event, Event> events_;
+  std::unordered_map<chipset_comm, Comm> comms_;
   Clock host_;
   std::size_t streams_made_ = 0;
   std::uint64_t allocations_made_ = 0;
+  std::uint64_t captures_made_ = 0;
+  mutable std::atomic<std::uint64_t> calls_{0};
 };
 
 // Faults in the values of one call's arguments alone (shapes, dtypes, options), or "".

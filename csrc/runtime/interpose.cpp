@@ -86,8 +86,12 @@ chipset_status watched(Plugin& plugin, chipset_status (*function)(A...), A... ar
   Checker* checker = plugin.checker.get();
   if (checker != nullptr) {
     const std::string fault = call_fault<F>(*checker, args...);
-    if (!fault.empty())
+    if (!fault.empty()) {
+      // Some callers have no use for a status (destructors); a strict chip wants it known.
+      if (!watch().check)
+        std::fprintf(stderr, "%s: fault: %s\n", plugin.spec.name.c_str(), fault.c_str());
       return set_error(plugin.spec.name, CHIPSET_STATUS_INVALID, "check: " + fault);
+    }
     note_end<F>(*checker, args...);
     take_error();
   }
@@ -108,7 +112,7 @@ chipset_status watched(Plugin& plugin, chipset_status (*function)(A...), A... ar
 template <Fn F, class... A>
 chipset_status intercept(int slot, chipset_status (*chipset_api::*member)(A...), A... args) {
   Plugin& plugin = plugin_at(slot);
-  if (watch().any()) [[unlikely]]
+  if (watch().any() || plugin.checker != nullptr) [[unlikely]]
     return watched<F>(plugin, plugin.base.*member, args...);
   return call<F>(plugin, plugin.base.*member, args...);
 }
@@ -131,9 +135,9 @@ struct Thunks {
     plugin.table = plugin.base;
     plugin.table.stream_create = Thunks::stream_create;
     plugin.table.stream_destroy = Thunks::stream_destroy;
-#define CHIPSET_FUNCTION(name, required, group, since) \
-  if (is_composable<Fn::name>(&chipset_api::name) ||   \
-      (watch().any() && plugin.base.name != nullptr))  \
+#define CHIPSET_FUNCTION(name, required, group, since)                               \
+  if (is_composable<Fn::name>(&chipset_api::name) ||                                 \
+      ((watch().any() || plugin.checker != nullptr) && plugin.base.name != nullptr)) \
     plugin.table.name = Thunks::name;
 #include "chipset/functions.inc"
   }
@@ -155,7 +159,9 @@ void hide_composable(chipset_api& api) {
 
 void wrap(Plugin& plugin) {
   if (is_set("CHIPSET_COMPOSE")) hide_composable(plugin.base);
-  if (watch().check) plugin.checker = std::make_shared<Checker>(plugin);
+  const auto option = plugin.spec.options.find("check");
+  const bool asked = option != plugin.spec.options.end() && option->second == "1";
+  if (watch().check || asked) plugin.checker = std::make_shared<Checker>(plugin);
   install(plugin, std::make_integer_sequence<int, kMaxPlugins>());
 }
 

@@ -16,7 +16,8 @@ struct Operand {
   const void* data;
   std::uint64_t bytes;  // of plain bytes
   Access access;
-  bool host = false;  // host memory
+  bool host = false;       // host memory
+  bool elsewhere = false;  // memory of another device of the plugin
 };
 using Operands = std::vector<Operand>;
 
@@ -35,8 +36,9 @@ struct List {
   void read(const char* name, const chipset_tensor* t) { tensor(name, t, Access::read); }
   void write(const char* name, const chipset_tensor* t) { tensor(name, t, Access::write); }
   void update(const char* name, const chipset_tensor* t) { tensor(name, t, Access::update); }
-  void bytes(const char* name, const void* p, std::uint64_t n, Access access, bool host = false) {
-    if (p != nullptr && n != 0) out.push_back({name, nullptr, p, n, access, host});
+  void bytes(const char* name, const void* p, std::uint64_t n, Access access, bool host = false,
+             bool elsewhere = false) {
+    if (p != nullptr && n != 0) out.push_back({name, nullptr, p, n, access, host, elsewhere});
   }
 };
 
@@ -51,6 +53,11 @@ inline void operands(Tag<Fn::mem_copy>, detail::List l, chipset_stream, void* de
   l.bytes("source", source, bytes, Access::read, kind == CHIPSET_COPY_KIND_HOST_TO_DEVICE);
   l.bytes("destination", destination, bytes, Access::write,
           kind == CHIPSET_COPY_KIND_DEVICE_TO_HOST);
+}
+inline void operands(Tag<Fn::mem_copy_peer>, detail::List l, chipset_stream, void* destination,
+                     const void* source, std::int32_t, std::uint64_t bytes) {
+  l.bytes("source", source, bytes, Access::read, false, true);
+  l.bytes("destination", destination, bytes, Access::write);
 }
 inline void operands(Tag<Fn::mem_fill>, detail::List l, chipset_stream, void* destination,
                      std::int32_t, std::uint64_t bytes) {

@@ -37,7 +37,7 @@ struct Plugin {
   chipset_api table{};               // what devices show: base, wrapped where needed
   int first_device = 0;              // global index of local device 0
   int device_count = 0;
-  std::shared_ptr<Checker> checker;  // with CHIPSET_CHECK=1
+  std::shared_ptr<Checker> checker;  // with CHIPSET_CHECK=1 or the launch option check=1
 };
 
 // Plugin in a slot; it must have been launched.
@@ -63,6 +63,10 @@ chipset_api complete(const chipset_api* api);
 // ---- wrapping (interpose.cpp) ---------------------------------------------------------------
 // Fills plugin.table from plugin.base.
 void wrap(Plugin& plugin);
+
+// ---- allocator (allocator.cpp) --------------------------------------------------------------
+// From now on each allocation of the device is a mem_alloc of its own.
+void disable_cache(int device);
 
 // ---- streams (launch.cpp) -------------------------------------------------------------------
 void remember_stream(chipset_stream stream, int device);

@@ -29,6 +29,9 @@ std::string argument_fault(const Checker& checker, T argument) {
   } else if constexpr (std::is_same_v<T, chipset_event>) {
     if (ends_handle<F> && argument == nullptr) return "";
     return checker.event_fault(argument);
+  } else if constexpr (std::is_same_v<T, chipset_comm>) {
+    if (F == Fn::comm_destroy && argument == nullptr) return "";
+    return checker.comm_fault(argument);
   } else if constexpr (is_arguments_struct<T>) {
     if (argument == nullptr) return "VER-002: the argument struct is NULL";
     if (argument->struct_size < 2 * sizeof(std::uint32_t) || argument->struct_size > 1u << 16)
@@ -58,9 +61,46 @@ constexpr bool names_device =
     F == Fn::device_info || F == Fn::device_memory || F == Fn::device_sync || F == Fn::mem_alloc ||
     F == Fn::mem_free || F == Fn::stream_create || F == Fn::event_create;
 
+// Functions of the form (stream, communicator, …).
+template <Fn F>
+constexpr bool is_collective = F >= Fn::all_reduce && F <= Fn::recv;
+
+// Some buffers of collectives are as large as the communicator has ranks.
+template <Fn F, class... A>
+Operands checked_operands([[maybe_unused]] const Checker& checker, A... arguments) {
+  Operands out = operands_of<F>(arguments...);
+  [[maybe_unused]] const auto with = [&](auto&& f) { f(arguments...); };
+  if constexpr (F == Fn::all_gather)
+    with([&](chipset_stream, chipset_comm comm, const void*, void* receive, std::uint64_t count,
+             std::int32_t dtype) {
+      detail::List{out}.bytes("receive", receive,
+                              plain_bytes(count * checker.comm_size(comm), dtype), Access::write);
+    });
+  else if constexpr (F == Fn::reduce_scatter)
+    with([&](chipset_stream, chipset_comm comm, const void* send, void*, std::uint64_t count,
+             std::int32_t dtype, std::int32_t) {
+      detail::List{out}.bytes("send", send, plain_bytes(count * checker.comm_size(comm), dtype),
+                              Access::read);
+    });
+  else if constexpr (F == Fn::all_to_all)
+    with([&](chipset_stream, chipset_comm comm, const void* send, const std::uint64_t* sent,
+             void* receive, const std::uint64_t* received, std::int32_t dtype) {
+      std::uint64_t in = 0;
+      std::uint64_t back = 0;
+      for (std::uint64_t r = 0; r < checker.comm_size(comm); ++r) {
+        in += sent[r];
+        back += received[r];
+      }
+      detail::List{out}.bytes("send", send, plain_bytes(in, dtype), Access::read);
+      detail::List{out}.bytes("receive", receive, plain_bytes(back, dtype), Access::write);
+    });
+  return out;
+}
+
 // The first fault of a call, or "".
 template <Fn F, class... A>
 std::string call_fault(Checker& checker, A... arguments) {
+  checker.count_call();
   std::string fault;
   ((fault.empty() ? void(fault = argument_fault<F>(checker, arguments)) : void()), ...);
   if (!fault.empty()) return fault;
@@ -81,9 +121,15 @@ std::string call_fault(Checker& checker, A... arguments) {
     }(arguments...);
     if (!fault.empty()) return fault;
   }
+  if constexpr (is_collective<F>) {
+    fault = [&](chipset_stream stream, chipset_comm comm, auto...) {
+      return checker.comm_stream_fault(comm, stream);
+    }(arguments...);
+    if (!fault.empty()) return fault;
+  }
   fault = shape_fault(Tag<F>(), arguments...);
   if (!fault.empty()) return fault;
-  return checker.before(F, stream_of(arguments...), operands_of<F>(arguments...));
+  return checker.before(F, stream_of(arguments...), checked_operands<F>(checker, arguments...));
 }
 
 // What an OK call changes.
@@ -116,8 +162,16 @@ void note_call(Checker& checker, A... arguments) {
     checker.capture(arguments..., true);
   else if constexpr (F == Fn::capture_end)
     with([&](chipset_stream s, chipset_graph*) { checker.capture(s, false); });
+  else if constexpr (F == Fn::comm_create)
+    with([&](std::int32_t device, const void*, std::int32_t, std::int32_t size, chipset_comm* c) {
+      checker.comm_created(device, size, *c);
+    });
   else
-    checker.after(F, stream_of(arguments...), operands_of<F>(arguments...));
+    checker.after(F, stream_of(arguments...), checked_operands<F>(checker, arguments...));
+  if constexpr (F == Fn::mem_copy)
+    with([&](chipset_stream s, void* to, const void*, std::uint64_t, std::int32_t kind) {
+      if (kind == CHIPSET_COPY_KIND_DEVICE_TO_HOST) checker.copied_to_host(s, to);
+    });
 }
 
 // Calls that end something change what is known before they are made, since another thread may get
@@ -131,6 +185,8 @@ void note_end(Checker& checker, A... arguments) {
     checker.stream_destroyed(arguments...);
   else if constexpr (F == Fn::event_destroy)
     checker.event_destroyed(arguments...);
+  else if constexpr (F == Fn::comm_destroy)
+    checker.comm_destroyed(arguments...);
 }
 
 // ---- recording --------------------------------------------------------------------------------

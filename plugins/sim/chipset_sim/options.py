@@ -45,7 +45,7 @@ def chip_options(chip: str) -> dict[str, str]:
         raise ValueError(f"CHIPSET_SIM: no chip '{chip}'; there are {', '.join(chips())}")
     table = _read(path)
     model = {f"chip.{key}": str(value) for key, value in table["model"].items()}
-    return {"chip.name": str(table["name"]), **model}
+    return {"chip.name": str(table["name"]), "memory": str(table["memory"]), **model}
 
 
 def _from_list(text: str) -> dict[str, str]:

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "report.h"
 
-#include <dlfcn.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <cstdio>
 #include <mutex>
 #include <vector>
+
+#include "caller.h"
 
 namespace chipset::sim {
 
@@ -57,26 +55,6 @@ std::string json_of(const Finding& f) {
   return "{\"severity\":\"" + std::string(f.severity == Severity::fault ? "fault" : "warning") +
          "\",\"rule\":" + json_string(rule) + ",\"text\":" + json_string(f.text) +
          ",\"replay\":" + json_string(replay_text()) + "}";
-}
-
-// Python's own C function for faulthandler; it needs neither the GIL nor memory.
-std::string python_stack() {
-  using Dump = void (*)(int, void*);
-  using ThisThread = void* (*)();
-  static const auto dump = reinterpret_cast<Dump>(dlsym(RTLD_DEFAULT, "_Py_DumpTraceback"));
-  static const auto this_thread =
-      reinterpret_cast<ThisThread>(dlsym(RTLD_DEFAULT, "PyGILState_GetThisThreadState"));
-  if (dump == nullptr || this_thread == nullptr) return "";
-  void* state = this_thread();
-  if (state == nullptr) return "";
-  thread_local const int file = memfd_create("chipset-sim-stack", MFD_CLOEXEC);
-  if (file < 0 || lseek(file, 0, SEEK_SET) != 0 || ftruncate(file, 0) != 0) return "";
-  dump(file, state);
-  char buffer[4096];
-  const ssize_t n = pread(file, buffer, sizeof buffer, 0);
-  std::string all(buffer, n > 0 ? static_cast<std::size_t>(n) : 0);
-  const std::size_t first = all.find('\n');  // the heading
-  return first == std::string::npos ? "" : all.substr(first + 1);
 }
 
 }  // namespace
@@ -142,7 +120,7 @@ void set_tag(const std::string& value) { tag = value; }
 std::string caller() {
   std::string out = tag.empty() ? "" : "tag '" + tag + "'";
   if (!config().stacks) return out;
-  const std::string stack = python_stack();
+  const std::string stack = runtime::python_frames();
   if (!stack.empty()) out += (out.empty() ? "" : ", ") + std::string("at\n") + stack;
   return out;
 }
