@@ -33,8 +33,8 @@ inline Bytes load_right(const int8_t* w, int64_t n) {
 inline ints multiply_add(ints sum, Bytes x, Bytes w) {
   return (ints)_mm512_dpbusd_epi32((__m512i)sum, x, w);
 }
-inline ints shift_of(ints sum, Bytes w) {
-  return (ints)_mm512_dpbusd_epi32((__m512i)sum, _mm512_set1_epi8(static_cast<char>(0x80)), w);
+inline ints ones_times(ints sum, Bytes w) {
+  return (ints)_mm512_dpbusd_epi32((__m512i)sum, _mm512_set1_epi8(1), w);
 }
 #else
 typedef int16_t Left;
@@ -78,7 +78,7 @@ inline Bytes load_right(const int8_t* w, int64_t n) {
   return load_right(buffer);
 }
 #endif
-inline ints shift_of(ints sum, Bytes) { return sum; }
+inline ints ones_times(ints sum, Bytes) { return sum; }
 #endif
 
 // Lanes of F32 from I32.
@@ -124,20 +124,27 @@ struct Operands {
   int64_t w_row;
 };
 
-// Integer sums of one run for M rows and W columns.
+// Integer sums of one run for M rows and W columns, less the shift of each column, which a single
+// row finds on its way.
 template <int M, int W>
-inline void sum_run(const Operands& o, const Run& run, ints (&sum)[M][W]) {
-  ints shift[W] = {};
-  for (auto& row : sum)
-    for (ints& s : row) s = ints{};
+inline void sum_run(const Operands& o, const Run& run, const int32_t* shifts, ints (&sum)[M][W]) {
+  constexpr bool kOwnShift = kShifted && M == 1;
+  ints acc[M][W], shift[W] = {};
+#pragma GCC unroll 4
+  for (int j = 0; j < W; ++j) {
+    ints first{};
+    if (kShifted && !kOwnShift) first[0] = -shifts[j];
+#pragma GCC unroll 4
+    for (int m = 0; m < M; ++m) acc[m][j] = first;
+  }
   auto step = [&](int64_t k, const Bytes(&w)[W]) {
 #pragma GCC unroll 4
-    for (int j = 0; j < W; ++j) shift[j] = shift_of(shift[j], w[j]);
+    for (int j = 0; kOwnShift && j < W; ++j) shift[j] = ones_times(shift[j], w[j]);
 #pragma GCC unroll 4
     for (int m = 0; m < M; ++m) {
       const Bytes x = load_left(o.x + m * o.x_row + k);
 #pragma GCC unroll 4
-      for (int j = 0; j < W; ++j) sum[m][j] = multiply_add(sum[m][j], x, w[j]);
+      for (int j = 0; j < W; ++j) acc[m][j] = multiply_add(acc[m][j], x, w[j]);
     }
   };
   const int64_t end = run.k + run.n;
@@ -149,61 +156,89 @@ inline void sum_run(const Operands& o, const Run& run, ints (&sum)[M][W]) {
     step(k, w);
   }
   if (k < end) {
+#pragma GCC unroll 4
     for (int j = 0; j < W; ++j) w[j] = load_right(o.w + j * o.w_row + k, end - k);
     step(k, w);
   }
-  if (!kShifted) return;
+#pragma GCC unroll 4
   for (int m = 0; m < M; ++m)
-    for (int j = 0; j < W; ++j) sum[m][j] -= shift[j];
+#pragma GCC unroll 4
+    for (int j = 0; j < W; ++j) sum[m][j] = kOwnShift ? acc[m][j] - 128 * shift[j] : acc[m][j];
+}
+
+// 128 times the sum of the weights of each run, for W columns: [run][W].
+template <int W>
+void find_shifts(const QuantizedProblem& p, const Operands& o, int32_t* out) {
+  for (Runs runs(p); runs.advance(); out += W) {
+#pragma GCC unroll 4
+    for (int j = 0; j < W; ++j) {
+      const int8_t* w = o.w + j * o.w_row;
+      const int64_t end = runs.next.k + runs.next.n;
+      ints sum{};
+      int64_t k = runs.next.k;
+      for (; k + kStep <= end; k += kStep) sum = ones_times(sum, load_right(w + k));
+      if (k < end) sum = ones_times(sum, load_right(w + k, end - k));
+      out[j] = 128 * static_cast<int32_t>(add_lanes(sum));
+    }
+  }
 }
 
 // out[m * out_row + j] for M rows and W columns from column n0. `x_sums` are the sums of each row
 // over each run, wanted with zero points: x . (w - z) = x . w - z * sum of x.
 template <int M, int W>
-void block(const QuantizedProblem& p, const Operands& o, int64_t n0, const int32_t* x_sums,
-           int64_t run_count, float* out, int64_t out_row) {
+void block(const QuantizedProblem& p, const Operands& o, int64_t n0, const int32_t* shifts,
+           const int32_t* x_sums, int64_t run_count, float* out, int64_t out_row) {
   ints sum[M][W];
   Runs runs(p);
   if (x_sums == nullptr) {
     vec<float> total[M][W] = {};
     while (runs.advance()) {
-      sum_run<M, W>(o, runs.next, sum);
+      sum_run<M, W>(o, runs.next, shifts, sum);
+      shifts += W;
+#pragma GCC unroll 4
       for (int j = 0; j < W; ++j) {
         const vec<float> scale = splat(p.scale(n0 + j, runs.next.group));
+#pragma GCC unroll 4
         for (int m = 0; m < M; ++m) total[m][j] += as_floats(sum[m][j]) * scale;
       }
     }
-    for (int m = 0; m < M; ++m)
-      for (int j = 0; j < W; ++j) out[m * out_row + j] = sum_lanes(total[m][j]);
+#pragma GCC unroll 4
+    for (int m = 0; m < M; ++m) sum_lanes_of<W>(total[m], out + m * out_row);
     return;
   }
   double total[M][W] = {};
   for (int64_t r = 0; runs.advance(); ++r) {
-    sum_run<M, W>(o, runs.next, sum);
+    sum_run<M, W>(o, runs.next, shifts, sum);
+    shifts += W;
+#pragma GCC unroll 4
     for (int j = 0; j < W; ++j) {
       const double scale = p.scale(n0 + j, runs.next.group);
       const int64_t zero = p.zero_point(n0 + j, runs.next.group);
+#pragma GCC unroll 4
       for (int m = 0; m < M; ++m) {
         const int64_t whole = add_lanes(sum[m][j]) - zero * x_sums[m * run_count + r];
         total[m][j] += static_cast<double>(whole) * scale;
       }
     }
   }
+#pragma GCC unroll 4
   for (int m = 0; m < M; ++m)
+#pragma GCC unroll 4
     for (int j = 0; j < W; ++j) out[m * out_row + j] = static_cast<float>(total[m][j]);
 }
 template <int W>
 void block_rows(const QuantizedProblem& p, Operands o, int64_t rows, int64_t n0,
-                const int32_t* x_sums, int64_t run_count, float* out, int64_t out_row) {
+                const int32_t* shifts, const int32_t* x_sums, int64_t run_count, float* out,
+                int64_t out_row) {
   int64_t m = 0;
   for (; m + kBlockRows <= rows; m += kBlockRows) {
-    block<kBlockRows, W>(p, o, n0, x_sums, run_count, out, out_row);
+    block<kBlockRows, W>(p, o, n0, shifts, x_sums, run_count, out, out_row);
     o.x += kBlockRows * o.x_row;
     out += kBlockRows * out_row;
     if (x_sums != nullptr) x_sums += kBlockRows * run_count;
   }
   for (; m < rows; ++m) {
-    block<1, W>(p, o, n0, x_sums, run_count, out, out_row);
+    block<1, W>(p, o, n0, shifts, x_sums, run_count, out, out_row);
     o.x += o.x_row;
     out += out_row;
     if (x_sums != nullptr) x_sums += run_count;
@@ -235,6 +270,13 @@ void unpack_i4(const uint8_t* row, int64_t n, int8_t* out) {
   for (int64_t k = 0; k < n; ++k) out[k] = static_cast<int8_t>(FormatI4::one(row, k));
 }
 
+template <int W>
+void task_columns(const QuantizedProblem& p, const Operands& o, int64_t rows, int64_t n0,
+                  int32_t* shifts, const int32_t* x_sums, int64_t run_count, float* sums) {
+  if (kShifted && rows >= kBlockRows) find_shifts<W>(p, o, shifts);
+  block_rows<W>(p, o, rows, n0, shifts, x_sums, run_count, sums, kTaskColumns);
+}
+
 // Rows [m0, m1) against columns [n0, n1).
 bool task(const QuantizedProblem& p, const Operands& whole, const int32_t* x_sums,
           int64_t run_count, int64_t m0, int64_t m1, int64_t n0, int64_t n1) {
@@ -253,11 +295,14 @@ bool task(const QuantizedProblem& p, const Operands& whole, const int32_t* x_sum
   } else {
     o.w += n0 * o.w_row;
   }
+  auto* shifts = static_cast<int32_t*>(
+      scratch(kScratchD, sizeof(int32_t) * static_cast<size_t>(kBlockColumns * run_count)));
+  if (shifts == nullptr) return false;
   int64_t n = n0;
   for (; n + kBlockColumns <= n1; n += kBlockColumns, o.w += kBlockColumns * o.w_row)
-    block_rows<kBlockColumns>(p, o, m1 - m0, n, x_sums, run_count, sums + n - n0, kTaskColumns);
+    task_columns<kBlockColumns>(p, o, m1 - m0, n, shifts, x_sums, run_count, sums + n - n0);
   for (; n < n1; ++n, o.w += o.w_row)
-    block_rows<1>(p, o, m1 - m0, n, x_sums, run_count, sums + n - n0, kTaskColumns);
+    task_columns<1>(p, o, m1 - m0, n, shifts, x_sums, run_count, sums + n - n0);
   const chipset_tensor& scale = *p.args->x_scale;
   for (int64_t m = m0; m < m1; ++m) {
     float* row = sums + (m - m0) * kTaskColumns;

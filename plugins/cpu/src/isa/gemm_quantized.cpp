@@ -13,8 +13,8 @@
 namespace chipset::cpu::CPU_ISA {
 namespace {
 
-constexpr int64_t kFewRows = 8;             // from here on panels are quicker (measured)
-constexpr int kLeftRows = 4;                // rows of x carried at once
+constexpr int64_t kFewRows = 16;  // beyond, panels are quicker; the costlier formats: kFewCostly
+constexpr int64_t kFewCostly = 8;
 constexpr int kWeights = 4;                 // rows of w carried at once
 constexpr int64_t kPassRows = 14 * 6 * 12;  // rows of x packed at once
 constexpr int64_t kPassDepth = 1024;        // k of one panel
@@ -39,74 +39,76 @@ void read_left(const QuantizedProblem& p, int64_t m, float* out) {
 
 // ---- few rows -----------------------------------------------------------------------------------
 
-// out[m * out_row + n] += scale[n] * sum over k of x_m . (w_n - zero[n]) for M rows of x and W rows
-// of w, from element k0 of w, which is even where an element is half a byte.
-template <class Format, bool kZero, int M, int W>
-void dot_block(const float* x, int64_t x_row, const uint8_t* w, int64_t w_row, int64_t k0,
-               int64_t n, const float* scale, const float* zero, float* out, int64_t out_row) {
+// out[m * out_row + j] = x_m . (w_n0+j, dequantised) for M rows of x and W rows of w. With one
+// group the scale waits until the end; with more, each vector of weights is scaled once for all
+// rows.
+template <class Format, bool kZero, bool kGroups, int M, int W>
+void dot_block(const QuantizedProblem& p, const float* x, int64_t n0, float* out, int64_t out_row) {
   vec<float> sum[M][W] = {};
-  int64_t k = 0;
-  for (; k + kLanes<float> <= n; k += kLanes<float>) {
-    vec<float> weights[W];
-#pragma GCC unroll 4
-    for (int j = 0; j < W; ++j) {
-      weights[j] = Format::wide(w + j * w_row, k0 + k);
-      if (kZero) weights[j] -= splat(zero[j]);
-    }
+  const uint8_t* w = p.w + n0 * p.w_row;
+  auto add = [&](int64_t k, auto count, const vec<float>(&weights)[W]) {
 #pragma GCC unroll 4
     for (int m = 0; m < M; ++m) {
-      const vec<float> left = load(x + m * x_row + k);
+      const vec<float> left = load(x + m * p.inner + k, count);
 #pragma GCC unroll 4
       for (int j = 0; j < W; ++j) sum[m][j] += left * weights[j];
     }
-  }
-  for (int m = 0; m < M; ++m) {
+  };
+  for (int64_t begin = 0, g = 0; begin < p.inner; begin += p.group, ++g) {
+    const int64_t end = least(p.inner, begin + p.group);
+    vec<float> scale[W], zero[W], weights[W];
+#pragma GCC unroll 4
     for (int j = 0; j < W; ++j) {
-      float total = sum_lanes(sum[m][j]);
-      for (int64_t t = k; t < n; ++t)
-        total += x[m * x_row + t] * (Format::one(w + j * w_row, k0 + t) - (kZero ? zero[j] : 0.0f));
-      out[m * out_row + j] += total * scale[j];
+      scale[j] = splat(kGroups ? p.scale(n0 + j, g) : 1.0f);
+      zero[j] = splat(static_cast<float>(kZero ? p.zero_point(n0 + j, g) : 0));
     }
+    int64_t k = begin;
+    for (; k + kLanes<float> <= end; k += kLanes<float>) {
+#pragma GCC unroll 4
+      for (int j = 0; j < W; ++j) {
+        weights[j] = Format::wide(w + j * p.w_row, k);
+        if (kZero) weights[j] -= zero[j];
+        if (kGroups) weights[j] *= scale[j];
+      }
+      add(k, std::integral_constant<int, kLanes<float>>{}, weights);
+    }
+    if (k == end) continue;
+#pragma GCC unroll 4
+    for (int j = 0; j < W; ++j) {
+      alignas(64) float rest[kLanes<float>] = {};
+      dequantize_run<Format>(w + j * p.w_row, k, end - k, scale[j][0], zero[j][0], rest);
+      weights[j] = load(rest);
+    }
+    add(k, static_cast<int>(end - k), weights);
+  }
+#pragma GCC unroll 4
+  for (int m = 0; m < M; ++m) {
+    sum_lanes_of<W>(sum[m], out + m * out_row);
+    if (kGroups) continue;
+#pragma GCC unroll 4
+    for (int j = 0; j < W; ++j) out[m * out_row + j] *= p.scale(n0 + j, 0);
   }
 }
-template <class Format, bool kZero, int W>
-void dot_rows(int64_t rows, const float* x, int64_t x_row, const uint8_t* w, int64_t w_row,
-              int64_t k0, int64_t n, const float* scale, const float* zero, float* out,
-              int64_t out_row) {
-  for (int64_t m = 0; m < rows;
-       m += kLeftRows, x += kLeftRows * x_row, out += kLeftRows * out_row) {
-    switch (rows - m) {
+template <class Format, bool kZero, bool kGroups, int W>
+void dot_rows(const QuantizedProblem& p, const float* x, int64_t n0, float* out, int64_t out_row) {
+  for (int64_t m = 0; m < p.rows; m += 4, x += 4 * p.inner, out += 4 * out_row) {
+    switch (p.rows - m) {
       case 1:
-        dot_block<Format, kZero, 1, W>(x, x_row, w, w_row, k0, n, scale, zero, out, out_row);
+        dot_block<Format, kZero, kGroups, 1, W>(p, x, n0, out, out_row);
         break;
       case 2:
-        dot_block<Format, kZero, 2, W>(x, x_row, w, w_row, k0, n, scale, zero, out, out_row);
+        dot_block<Format, kZero, kGroups, 2, W>(p, x, n0, out, out_row);
         break;
       case 3:
-        dot_block<Format, kZero, 3, W>(x, x_row, w, w_row, k0, n, scale, zero, out, out_row);
+        dot_block<Format, kZero, kGroups, 3, W>(p, x, n0, out, out_row);
         break;
       default:
-        dot_block<Format, kZero, 4, W>(x, x_row, w, w_row, k0, n, scale, zero, out, out_row);
+        dot_block<Format, kZero, kGroups, 4, W>(p, x, n0, out, out_row);
     }
   }
 }
 
-// All of k for W columns from n0.
-template <class Format, bool kZero, int W>
-void few_columns(const QuantizedProblem& p, const float* x, int64_t n0, float* out,
-                 int64_t out_row) {
-  for (int64_t k = 0, g = 0; k < p.inner; k += p.group, ++g) {
-    float scale[W], zero[W];
-    for (int j = 0; j < W; ++j) {
-      scale[j] = p.scale(n0 + j, g);
-      zero[j] = static_cast<float>(p.zero_point(n0 + j, g));
-    }
-    dot_rows<Format, kZero, W>(p.rows, x + k, p.inner, p.w + n0 * p.w_row, p.w_row, k,
-                               least(p.group, p.inner - k), scale, zero, out, out_row);
-  }
-}
-
-template <class Format, bool kZero>
+template <class Format, bool kZero, bool kGroups>
 bool few_rows(const QuantizedProblem& p) {
   constexpr int64_t kTask = 128;  // columns, whose sums are on the stack
   float* x = static_cast<float*>(
@@ -116,11 +118,10 @@ bool few_rows(const QuantizedProblem& p) {
   for_tasks((p.columns + kTask - 1) / kTask, is_worth_threads(p), [&](int64_t task) {
     const int64_t n0 = task * kTask, columns = least(kTask, p.columns - n0);
     alignas(64) float sums[kFewRows * kTask];
-    std::memset(sums, 0, sizeof(float) * static_cast<size_t>(p.rows * kTask));
     int64_t j = 0;
     for (; j + kWeights <= columns; j += kWeights)
-      few_columns<Format, kZero, kWeights>(p, x, n0 + j, sums + j, kTask);
-    for (; j < columns; ++j) few_columns<Format, kZero, 1>(p, x, n0 + j, sums + j, kTask);
+      dot_rows<Format, kZero, kGroups, kWeights>(p, x, n0 + j, sums + j, kTask);
+    for (; j < columns; ++j) dot_rows<Format, kZero, kGroups, 1>(p, x, n0 + j, sums + j, kTask);
     for (int64_t m = 0; m < p.rows; ++m) finish_row(p, m, n0, columns, sums + m * kTask);
   });
   return true;
@@ -202,8 +203,12 @@ template <class Format>
 bool gemm_of(const QuantizedProblem& p) {
   // A group that begins within a byte cannot be widened in place.
   const bool aligned = !p.is_i4 || p.group >= p.inner || p.group % 2 == 0;
-  if (p.rows > kFewRows || !aligned) return many_rows<Format>(p);
-  return p.args->w_zero_point != nullptr ? few_rows<Format, true>(p) : few_rows<Format, false>(p);
+  constexpr int64_t few = std::is_same_v<Format, FormatI8> ? kFewRows : kFewCostly;
+  if (p.rows > few || !aligned || p.inner == 0) return many_rows<Format>(p);
+  const bool zero = p.args->w_zero_point != nullptr;
+  if (p.group < p.inner)
+    return zero ? few_rows<Format, true, true>(p) : few_rows<Format, false, true>(p);
+  return zero ? few_rows<Format, true, false>(p) : few_rows<Format, false, false>(p);
 }
 bool gemm(const QuantizedProblem& p) {
   switch (p.args->w->dtype) {
