@@ -11,8 +11,9 @@ namespace chipset::opencl {
 namespace {
 
 Functions load() {
-  // PoCL would compile each kernel again when it is first enqueued, for that very grid, and keep the
-  // result where no binary has it; the kit's kernels have fixed groups and gain nothing from it.
+  // PoCL would compile each kernel again when it is first enqueued, for that very grid, and keep
+  // the result where no binary has it; the kit's kernels have fixed groups and gain nothing from
+  // it.
   setenv("POCL_WORK_GROUP_SPECIALIZATION", "0", 0);
   const std::string path = sdk::option("loader", "libOpenCL.so.1");
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -23,8 +24,8 @@ Functions load() {
         "driver such as pocl-opencl-icd), or name it in CHIPSET_OPENCL_LOADER",
         dlerror());
   Functions functions;
-#define OPENCL_FUNCTION(result, name, parameters)                                                \
-  functions.name = reinterpret_cast<result(*) parameters>(dlsym(library, "cl" #name));           \
+#define OPENCL_FUNCTION(name)                                                                    \
+  functions.name = reinterpret_cast<decltype(functions.name)>(dlsym(library, "cl" #name));       \
   if (functions.name == nullptr)                                                                 \
     sdk::fail(CHIPSET_STATUS_INTERNAL,                                                           \
               "opencl: '%s' has no cl" #name "; an ICD loader of OpenCL 2.0 or later is needed", \
@@ -57,9 +58,16 @@ chipset_status status_of(cl_int error) {
 }
 
 const char* error_name(cl_int error) {
-#define OPENCL_ERROR(name, value) \
-  if (error == (value)) return "CL_" #name;
-  OPENCL_ERRORS(OPENCL_ERROR)
+#define OPENCL_ERROR(name) \
+  if (error == (name)) return #name;
+  OPENCL_ERROR(CL_DEVICE_NOT_FOUND)
+  OPENCL_ERROR(CL_DEVICE_NOT_AVAILABLE)
+  OPENCL_ERROR(CL_MEM_OBJECT_ALLOCATION_FAILURE)
+  OPENCL_ERROR(CL_OUT_OF_RESOURCES)
+  OPENCL_ERROR(CL_OUT_OF_HOST_MEMORY)
+  OPENCL_ERROR(CL_BUILD_PROGRAM_FAILURE)
+  OPENCL_ERROR(CL_INVALID_COMMAND_QUEUE)
+  OPENCL_ERROR(CL_INVALID_BINARY)
 #undef OPENCL_ERROR
   static thread_local char text[32];
   std::snprintf(text, sizeof text, "OpenCL error %d", error);

@@ -33,6 +33,9 @@ struct Device {
   uint32_t compute_units = 0, vector_width = 0;
   uint64_t total_memory = 0, max_allocation = 0, local_memory = 0, max_group = 0;
 
+  std::once_flag gemm_once;
+  std::atomic<int> gemm_rows{8};  // of the register tile that it is fastest with
+
   std::mutex mutex;  // over the rest
   std::map<uintptr_t, Allocation> allocations;
   uint64_t allocated = 0;
@@ -57,8 +60,6 @@ struct Faults {
   ~Faults();
 };
 
-class Capture;
-
 struct Stream {
   Device* device;
   cl_command_queue queue;
@@ -66,27 +67,17 @@ struct Stream {
   void* scratch =
       nullptr;  // device memory for the work of one call; in order, so reused by the next
   uint64_t scratch_bytes = 0;
-  Capture* capture = nullptr;  // where calls are recorded; NULL: they run
 
   // Device memory of at least so many bytes, good until the stream's next call to this.
   void* get_scratch(uint64_t bytes);
 };
 
-// What an event's handle stands for; shared with the graphs that record it (EVT-001).
-struct Point {
-  std::mutex mutex;
-  cl_event event = nullptr;  // NULL: never recorded
-  std::shared_ptr<Faults> faults;
-  ~Point() {
-    if (event != nullptr) cl().ReleaseEvent(event);
-  }
-};
-
 struct Event {
   Device* device;
   uint32_t flags;
-  std::shared_ptr<Point> point = std::make_shared<Point>();
-  uint64_t capture = 0;  // the number of the capture in which it was recorded last; 0: none
+  std::mutex mutex;
+  cl_event point = nullptr;  // NULL: never recorded
+  std::shared_ptr<Faults> faults;
 };
 
 inline Stream* as_stream(chipset_stream handle) {
@@ -97,9 +88,6 @@ inline Event* as_event(chipset_event handle) {
   if (handle == nullptr) sdk::fail(CHIPSET_STATUS_INVALID, "opencl: the event is missing (NULL)");
   return reinterpret_cast<Event*>(handle);
 }
-
-// Sets the point to the stream's present end.
-void record_point(Point& point, Stream& stream);
 
 // Every device with shared virtual memory, found once; others are named in a warning.
 const std::vector<std::unique_ptr<Device>>& devices();

@@ -2,9 +2,13 @@
 #include "gemm.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
+#include <fstream>
+#include <functional>
 #include <string>
 
+#include "functions.h"
 #include "gemm_source.h"
 
 namespace chipset::opencl {
@@ -13,6 +17,8 @@ namespace {
 constexpr int64_t kBlockK = 256;  // KC: 32 KiB of b, in the first-level cache
 constexpr int64_t kBlockM = 512;  // MC: 64 KiB of sums, in the second-level cache
 constexpr int64_t kPackedBytes = int64_t{256} << 20;  // of a at a time
+constexpr int kTileRows[] = {6, 8, 12};               // that are tried
+constexpr double kWorthTuning = 1 << 26;              // products of a call before tiles are tried
 constexpr int64_t kDotRows = 2;                       // up to so many rows, b is not worth packing
 
 // As in gemm_source.h; alpha and beta have the width of COMPUTE.
@@ -24,6 +30,11 @@ struct Problem {
     float f32[2];
     double f64[2];
   } scale;
+};
+
+// Rows of a register tile and lanes of a vector.
+struct Tile {
+  int rows, lanes;
 };
 
 struct Operands {
@@ -67,7 +78,7 @@ bool accepts(const Operands& x, bool fp64) {
 class Launcher {
  public:
   Launcher(kit::Kit& kit, chipset_stream stream, const Operands& operands, int32_t activation,
-           GemmTile tile)
+           Tile tile)
       : kit_(kit), stream_(stream), x_(operands), activation_(activation), tile_(tile) {}
 
   void run(const char* kernel, int which, kit::Size3 grid, const void* const* addresses,
@@ -115,7 +126,7 @@ class Launcher {
   chipset_stream stream_;
   Operands x_;
   int32_t activation_;
-  GemmTile tile_;
+  Tile tile_;
 };
 
 char* offset(const chipset_tensor* t, int64_t elements) {
@@ -126,9 +137,7 @@ char* offset(const chipset_tensor* t, int64_t elements) {
 
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-}  // namespace
-
-bool cpu_gemm(kit::Kit& kit, chipset_stream stream, const chipset_gemm_args& args, GemmTile tile) {
+bool multiply(kit::Kit& kit, chipset_stream stream, const chipset_gemm_args& args, Tile tile) {
   Operands x{args.a, args.b, args.beta != 0 ? args.c : nullptr, args.d, args.bias};
   if (!accepts(x, kit.traits().fp64)) return false;
   if (args.activation < CHIPSET_ACTIVATION_NONE || args.activation > CHIPSET_ACTIVATION_SILU)
@@ -184,6 +193,77 @@ bool cpu_gemm(kit::Kit& kit, chipset_stream stream, const chipset_gemm_args& arg
                  p);
   }
   return true;
+}
+
+// Milliseconds of a product of two 512 x 512 matrices, the best of five.
+double measure(kit::Kit& kit, Device& device, Tile tile) {
+  chipset_stream stream = nullptr;
+  void* memory = nullptr;
+  Driver::stream_create(device.index, 0, &stream);
+  Driver::mem_alloc(device.index, CHIPSET_MEMORY_KIND_DEVICE, 3 << 20, &memory);
+  Driver::mem_fill(stream, memory, 0, 3 << 20);
+  chipset_tensor matrix[3];
+  for (int i = 0; i < 3; ++i)
+    matrix[i] = {sizeof(chipset_tensor),
+                 CHIPSET_DTYPE_F32,
+                 2,
+                 0,
+                 {512, 512},
+                 {512, 1},
+                 static_cast<char*>(memory) + (i << 20)};
+  chipset_gemm_args args = {};
+  args.a = &matrix[0], args.b = &matrix[1], args.d = &matrix[2], args.alpha = 1;
+  double best = 1e9;
+  for (int i = 0; i < 6; ++i) {  // the first one compiles
+    const auto start = std::chrono::steady_clock::now();
+    multiply(kit, stream, args, tile);
+    Driver::stream_sync(stream);
+    const std::chrono::duration<double, std::milli> taken =
+        std::chrono::steady_clock::now() - start;
+    if (i > 0) best = std::min(best, taken.count());
+  }
+  Driver::stream_destroy(stream);
+  Driver::mem_free(device.index, memory);
+  return best;
+}
+
+int lanes_of(const Device& device) {
+  return std::clamp<int>(static_cast<int>(device.vector_width), 4, 16);
+}
+
+// Rows of the best tile for the device: from the kernel cache, or measured and put there.
+int choose_rows(kit::Kit& kit, Device& device) {
+  const kit::Traits& traits = kit.traits();
+  const std::string path = traits.cache_folder + "/gemm-tile-" +
+                           std::to_string(std::hash<std::string>()(traits.identity)) + ".txt";
+  int rows = 0;
+  if (!traits.cache_folder.empty()) std::ifstream(path) >> rows;
+  if (std::find(std::begin(kTileRows), std::end(kTileRows), rows) != std::end(kTileRows))
+    return rows;
+  rows = device.gemm_rows;
+  double best = 1e9;
+  for (const int candidate : kTileRows) {
+    const double time = measure(kit, device, {candidate, lanes_of(device)});
+    if (time < best) best = time, rows = candidate;
+  }
+  if (!traits.cache_folder.empty()) std::ofstream(path) << rows << "\n";
+  return rows;
+}
+
+}  // namespace
+
+bool cpu_gemm(kit::Kit& kit, chipset_stream stream, const chipset_gemm_args& args) {
+  Device& device = *as_stream(stream)->device;
+  const chipset_tensor &a = *args.a, &d = *args.d;
+  const double products = static_cast<double>(sdk::numel(d)) * a.shape[a.rank - 1];
+  if (products >= kWorthTuning)
+    std::call_once(device.gemm_once, [&] {
+      try {
+        device.gemm_rows = choose_rows(kit, device);
+      } catch (const sdk::Error&) {  // no memory to try with: the call may still have what it needs
+      }
+    });
+  return multiply(kit, stream, args, {device.gemm_rows, lanes_of(device)});
 }
 
 }  // namespace chipset::opencl

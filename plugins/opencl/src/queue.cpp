@@ -67,9 +67,9 @@ class Reference {
 
 // The event's present point; NULL when it was never recorded.
 Reference take_point(Event& event) {
-  std::lock_guard lock(event.point->mutex);
-  if (event.point->event != nullptr) cl().RetainEvent(event.point->event);
-  return Reference(event.point->event);
+  const std::lock_guard lock(event.mutex);
+  if (event.point != nullptr) cl().RetainEvent(event.point);
+  return Reference(event.point);
 }
 
 // Whether the point was passed; throws when its work failed.
@@ -110,18 +110,6 @@ void* Stream::get_scratch(uint64_t bytes) {
   Driver::mem_alloc(device->index, CHIPSET_MEMORY_KIND_DEVICE, bytes, &scratch);
   scratch_bytes = bytes;
   return scratch;
-}
-
-void record_point(Point& point, Stream& stream) {
-  stream.device->check_alive();
-  cl_event made = nullptr;
-  stream.device->check(cl().EnqueueMarkerWithWaitList(stream.queue, 0, nullptr, &made),
-                       "EnqueueMarkerWithWaitList");
-  cl().Flush(stream.queue);  // another queue that waits for it would not
-  const std::lock_guard lock(point.mutex);
-  if (point.event != nullptr) cl().ReleaseEvent(point.event);
-  point.event = made;
-  point.faults = stream.faults;
 }
 
 void Driver::device_sync(int32_t index) {
@@ -254,7 +242,9 @@ void Driver::event_create(int32_t index, uint32_t flags, chipset_event* handle) 
 }
 
 void Driver::event_destroy(chipset_event handle) {
-  if (handle != nullptr) delete as_event(handle);
+  if (handle == nullptr) return;
+  const Reference point(as_event(handle)->point);
+  delete as_event(handle);
 }
 
 void Driver::event_record(chipset_event handle, chipset_stream stream_handle) {
@@ -264,8 +254,14 @@ void Driver::event_record(chipset_event handle, chipset_stream stream_handle) {
     sdk::fail(CHIPSET_STATUS_INVALID,
               "opencl: event_record: the event is of device %d, the stream of device %d",
               event.device->index, stream.device->index);
-  event.capture = 0;
-  record_point(*event.point, stream);
+  stream.device->check_alive();
+  cl_event made = nullptr;
+  stream.device->check(cl().EnqueueMarkerWithWaitList(stream.queue, 0, nullptr, &made),
+                       "EnqueueMarkerWithWaitList");
+  cl().Flush(stream.queue);  // another queue that waits for it would not
+  const std::lock_guard lock(event.mutex);
+  const Reference before(std::exchange(event.point, made));
+  event.faults = stream.faults;
 }
 
 void Driver::event_query(chipset_event handle, int64_t timeout_ns) {
@@ -273,7 +269,7 @@ void Driver::event_query(chipset_event handle, int64_t timeout_ns) {
   const Reference point = take_point(event);
   if (point.get() == nullptr) return;
   wait_for(*event.device, point.get(), timeout_ns);
-  if (timeout_ns != 0) surface(*event.device, event.point->faults.get());
+  if (timeout_ns != 0) surface(*event.device, event.faults.get());
 }
 
 void Driver::event_elapsed(chipset_event start, chipset_event end, double* milliseconds) {
