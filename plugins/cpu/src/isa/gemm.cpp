@@ -11,12 +11,18 @@
 namespace chipset::cpu::CPU_ISA {
 namespace {
 
-constexpr int64_t kWholeK = 1024;           // up to here one pass over k; the panels stay in L2
-constexpr int64_t kPassK = 768;             // else passes of about this
-constexpr int64_t kPassBytes = 4 << 20;     // packed b of one pass
+// Passes over k: short ones keep a panel of b in the first-level cache, but read and write the sums
+// more often, which is cheap only where they lie in d itself.
+constexpr int64_t kDirectWholeK = 512;  // up to here one pass
+constexpr int64_t kDirectPassK = 384;   // else passes of about this
+constexpr int64_t kWholeK = 1024;
+constexpr int64_t kPassK = 768;
 constexpr int64_t kPassRows = 14 * 6 * 48;  // packed a of one pass
-constexpr int64_t kTaskPanels = 6;          // panels of rows in one task
-constexpr int64_t kTaskColumns = 8;         // panels of columns in one task
+constexpr int64_t kPassColumns = 2048;      // of kept sums
+constexpr int64_t kTaskColumns = 8;         // panels of b that a task packs; they stay in L2
+constexpr int64_t kTaskRows = 8;            // panels of a that are worth packing b once more for
+constexpr int64_t kBlockRows = 24;          // panels of a that meet one panel of b; they stay in L2
+constexpr int64_t kInPlaceRows = 2;         // up to so many panels of a read b where it is
 constexpr int64_t kSerialProducts = 400000;
 constexpr int64_t kSmallProducts = 64 * 64 * 64;
 constexpr int64_t kSmallElements = 4096;  // operands packed on the stack
@@ -214,92 +220,118 @@ bool few_rows_gemm(const GemmProblem& p, bool parallel) {
   return true;
 }
 
-// The general product: passes over (rows, columns, k); in each, both operands are packed by all
-// threads, then tasks multiply panels.
+// How the panels of one pass are shared out.
+struct Tasks {
+  int64_t of_rows, of_columns;
+};
+Tasks split(int64_t row_panels, int64_t column_panels, bool parallel) {
+  Tasks tasks = {1, (column_panels + kTaskColumns - 1) / kTaskColumns};
+  const int64_t wanted = parallel ? 3 * thread_count() : 1;
+  if (tasks.of_columns >= wanted) return tasks;
+  const int64_t most = row_panels / kTaskRows > 1 ? row_panels / kTaskRows : 1;
+  tasks.of_rows = min((wanted + tasks.of_columns - 1) / tasks.of_columns, most);
+  return tasks;
+}
+
+// The general product: passes over (rows, columns, k). In each, the panels of a are packed by all
+// threads; then each task packs a group of panels of b into memory of its own thread, where they
+// stay in the second-level cache, and multiplies them with its rows of a.
 template <class T>
 bool packed_gemm(const GemmProblem& p, bool parallel) {
   using A = compute_t<T>;
   constexpr int64_t nr = kColumns<A>;
-  const int64_t k_passes = p.k <= kWholeK ? 1 : (p.k + kPassK - 1) / kPassK;
-  const int64_t k_pass = (p.k + k_passes - 1) / k_passes;
-  const int64_t n_fit = kPassBytes / static_cast<int64_t>(sizeof(A)) / k_pass / nr * nr;
-  const int64_t n_pass = min(round_up(p.n, nr), n_fit < nr * 8 ? nr * 8 : n_fit);
-  const int64_t m_pass = min(round_up(p.m, kRows), kPassRows);
   const bool plain = is_plain(p);
   // Sums go straight to d where its layout is that of a tile.
   const bool direct = plain && p.d_n == 1 && p.d_dtype == kDtypeOf<A>;
+  const int64_t whole_k = direct ? kDirectWholeK : kWholeK;
+  const int64_t longest_pass = direct ? kDirectPassK : kPassK;
+  const int64_t k_passes = p.k <= whole_k ? 1 : (p.k + longest_pass - 1) / longest_pass;
+  const int64_t k_pass = (p.k + k_passes - 1) / k_passes;
   const bool keep_sums = !direct && k_passes > 1;
+  const int64_t n_pass = keep_sums ? min(round_up(p.n, nr), kPassColumns) : round_up(p.n, nr);
+  const int64_t m_pass = min(round_up(p.m, kRows), kPassRows);
 
   auto bytes = [](int64_t elements) { return sizeof(A) * static_cast<size_t>(elements + 256); };
   A* packed_a = static_cast<A*>(scratch(kScratchA, bytes(m_pass * k_pass)));
-  A* packed_b = static_cast<A*>(scratch(kScratchB, bytes(n_pass * k_pass)));
   A* sums = static_cast<A*>(scratch(kScratchC, bytes(keep_sums ? m_pass * n_pass : 0)));
-  if (packed_a == nullptr || packed_b == nullptr || sums == nullptr) return false;
+  if (packed_a == nullptr || sums == nullptr) return false;
 
   const T* a = static_cast<const T*>(p.a);
   const T* b = static_cast<const T*>(p.b);
+  bool ok = true;
   for (int64_t m0 = 0; m0 < p.m; m0 += m_pass) {
     const int64_t rows = min(m_pass, p.m - m0);
     const int64_t row_panels = (rows + kRows - 1) / kRows;
+    const int64_t panel_rows = (rows + row_panels - 1) / row_panels;  // all about equal
     for (int64_t n0 = 0; n0 < p.n; n0 += n_pass) {
       const int64_t columns = min(n_pass, p.n - n0);
       const int64_t column_panels = (columns + nr - 1) / nr;
+      const Tasks tasks = split(row_panels, column_panels, parallel);
       for (int64_t k0 = 0; k0 < p.k; k0 += k_pass) {
         const int64_t depth = min(k_pass, p.k - k0);
         const bool first = k0 == 0, last = k0 + depth == p.k;
         // With one pass over k, the panels of a serve every pass over n.
-        const int64_t pack_rows = k_passes == 1 && n0 > 0 ? 0 : row_panels;
-        constexpr int64_t pack_group = 4;
-        const int64_t a_groups = (pack_rows + pack_group - 1) / pack_group;
-        const int64_t b_groups = (column_panels + pack_group - 1) / pack_group;
-        for_tasks(a_groups + b_groups, parallel, [&](int64_t task) {
-          const bool is_a = task < a_groups;
-          const int64_t begin = (is_a ? task : task - a_groups) * pack_group;
-          const int64_t end = min(begin + pack_group, is_a ? pack_rows : column_panels);
-          for (int64_t panel = begin; panel < end; ++panel) {
-            if (is_a) {
-              const int64_t i = panel * kRows;
-              pack_panel<kRows>(a + (m0 + i) * p.a_m + k0 * p.a_k, p.a_m, p.a_k,
-                                static_cast<int>(min(kRows, rows - i)), depth,
-                                packed_a + i * depth);
-            } else {
-              const int64_t j = panel * nr;
-              pack_panel<static_cast<int>(nr)>(b + (n0 + j) * p.b_n + k0 * p.b_k, p.b_n, p.b_k,
-                                               static_cast<int>(min(nr, columns - j)), depth,
-                                               packed_b + j * depth);
+        if (k_passes > 1 || n0 == 0) {
+          constexpr int64_t group = 4;
+          for_tasks((row_panels + group - 1) / group, parallel, [&](int64_t task) {
+            for (int64_t i = task * group; i < min((task + 1) * group, row_panels); ++i) {
+              const int64_t row = i * panel_rows;
+              pack_panel<kRows>(a + (m0 + row) * p.a_m + k0 * p.a_k, p.a_m, p.a_k,
+                                static_cast<int>(min(panel_rows, rows - row)), depth,
+                                packed_a + i * kRows * depth);
             }
+          });
+        }
+        for_tasks(tasks.of_rows * tasks.of_columns, parallel, [&](int64_t task) {
+          const int64_t row_task = task % tasks.of_rows, column_task = task / tasks.of_rows;
+          const int64_t i_begin = row_panels * row_task / tasks.of_rows;
+          const int64_t i_end = row_panels * (row_task + 1) / tasks.of_rows;
+          const int64_t j_begin = column_panels * column_task / tasks.of_columns;
+          const int64_t j_end = column_panels * (column_task + 1) / tasks.of_columns;
+          // A few rows read b in place: packing would cost as much as the product.
+          const bool b_in_place =
+              std::is_same_v<T, A> && p.b_n == 1 && i_end - i_begin <= kInPlaceRows;
+          A* packed_b = static_cast<A*>(scratch(kScratchB, bytes((j_end - j_begin) * nr * k_pass)));
+          if (packed_b == nullptr) {
+            __atomic_store_n(&ok, false, __ATOMIC_RELAXED);
+            return;
           }
-        });
-        const int64_t row_tasks = (row_panels + kTaskPanels - 1) / kTaskPanels;
-        const int64_t column_tasks = (column_panels + kTaskColumns - 1) / kTaskColumns;
-        for_tasks(row_tasks * column_tasks, parallel, [&](int64_t task) {
-          const int64_t i0 = task % row_tasks * kTaskPanels * kRows;
-          const int64_t i_end = min(i0 + kTaskPanels * kRows, rows);
-          const int64_t j0 = task / row_tasks * kTaskColumns * nr;
-          const int64_t j_end = min(j0 + kTaskColumns * nr, columns);
-          for (int64_t j = j0; j < j_end; j += nr) {
-            const int64_t width = min(nr, columns - j);
-            for (int64_t i = i0; i < i_end; i += kRows) {
-              const int64_t height = min(kRows, i_end - i);
-              alignas(64) A tile[kRows * nr];
-              const bool in_place = direct && width == nr;
-              const bool through_tile = direct && !in_place;
-              A* out = in_place    ? static_cast<A*>(p.d) + (m0 + i) * p.d_m + n0 + j
-                       : keep_sums ? sums + i * n_pass + j
-                                   : tile;
-              const int64_t out_m = in_place ? p.d_m : keep_sums ? n_pass : nr;
-              if (through_tile && !first) {
-                for (int64_t t = 0; t < height; ++t)
-                  read_row(p.d_dtype, p.d, (m0 + i + t) * p.d_m + n0 + j, 1,
-                           static_cast<int>(width), tile + t * nr);
+          for (int64_t i0 = i_begin; i0 < i_end; i0 += kBlockRows) {
+            for (int64_t j = j_begin; j < j_end; ++j) {
+              const int64_t column = n0 + j * nr, width = min(nr, n0 + columns - column);
+              const T* from = b + column * p.b_n + k0 * p.b_k;
+              const A* right = packed_b + (j - j_begin) * nr * depth;
+              int64_t right_k = nr;
+              if (b_in_place && width == nr) {
+                right = reinterpret_cast<const A*>(from);
+                right_k = p.b_k;
+              } else if (i0 == i_begin) {
+                pack_panel<static_cast<int>(nr)>(from, p.b_n, p.b_k, static_cast<int>(width), depth,
+                                                 const_cast<A*>(right));
               }
-              kPanelMicro<A>.of[height](depth, packed_a + i * depth, 0, 0, packed_b + j * depth, nr,
-                                        out, out_m, !first);
-              if (through_tile || (last && !in_place))
-                finish(p, plain, out, out_m, m0 + i, n0 + j, height, width);
+              for (int64_t i = i0; i < min(i0 + kBlockRows, i_end); ++i) {
+                const int64_t row = i * panel_rows, height = min(panel_rows, rows - row);
+                alignas(64) A tile[kRows * nr];
+                const bool in_place = direct && width == nr;
+                const bool through_tile = direct && !in_place;
+                A* out = in_place    ? static_cast<A*>(p.d) + (m0 + row) * p.d_m + column
+                         : keep_sums ? sums + row * n_pass + j * nr
+                                     : tile;
+                const int64_t out_m = in_place ? p.d_m : keep_sums ? n_pass : nr;
+                if (through_tile && !first) {
+                  for (int64_t t = 0; t < height; ++t)
+                    read_row(p.d_dtype, p.d, (m0 + row + t) * p.d_m + column, 1,
+                             static_cast<int>(width), tile + t * nr);
+                }
+                kPanelMicro<A>.of[height](depth, packed_a + i * kRows * depth, 0, 0, right, right_k,
+                                          out, out_m, !first);
+                if (through_tile || (last && !in_place))
+                  finish(p, plain, out, out_m, m0 + row, column, height, width);
+              }
             }
           }
         });
+        if (!ok) return false;
       }
     }
   }

@@ -23,6 +23,13 @@ constexpr int kColumns = kColumnVectors * kLanes<A>;
 template <class A, int Rows, int NV, int Row, int K>
 inline void micro(int64_t k_size, const A* a, int64_t a_row, int64_t a_k, const A* b, int64_t b_k,
                   A* c, int64_t c_row, bool accumulate) {
+  // c is written at the end: its lines come meanwhile. Rows of b may lie a page apart, where the
+  // processor does not foresee them.
+  constexpr int ahead = 12;
+#pragma GCC unroll 16
+  for (int i = 0; i < Rows; ++i)
+#pragma GCC unroll 2
+    for (int v = 0; v < NV; ++v) __builtin_prefetch(c + i * c_row + v * kLanes<A>, 1);
   vec<A> sum[Rows][NV];
 #pragma GCC unroll 16
   for (int i = 0; i < Rows; ++i)
@@ -30,6 +37,8 @@ inline void micro(int64_t k_size, const A* a, int64_t a_row, int64_t a_k, const 
     for (int v = 0; v < NV; ++v) sum[i][v] = vec<A>{};
   for (int64_t k = 0; k < k_size; ++k) {
     vec<A> right[NV];
+#pragma GCC unroll 2
+    for (int v = 0; v < NV; ++v) __builtin_prefetch(b + ahead * b_k + v * kLanes<A>);
 #pragma GCC unroll 2
     for (int v = 0; v < NV; ++v) right[v] = load(b + v * kLanes<A>);
 #pragma GCC unroll 16
