@@ -130,6 +130,36 @@ def test_shapes(table: Any, dtype: torch.dtype, causal: bool, shape: tuple[int, 
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(
+    "shape",
+    [(1, 9, 3, 1, 1029, 64), (1, 2, 1, 8, 2100, 24), (3, 4, 4, 16, 140, 33), (2, 5, 1, 3, 600, 72),
+     (1, 1, 1, 1, 5000, 128), (20, 2, 2, 1, 700, 16)],
+)  # fmt: skip
+def test_few_queries_over_many_keys(table: Any, dtype: torch.dtype, shape: Any) -> None:
+    """Decoding: the keys of a head are split among threads and the splits put together."""
+    run(table, dtype, *shape, causal=True)
+    run(table, dtype, *shape, dv=40, left=200, causal=True, layout="bshd")
+    run(table, dtype, *shape, cap=3.0, left=150, right=-1)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_few_queries_with_masks(table: Any, dtype: torch.dtype) -> None:
+    torch.manual_seed(3)
+    b, h, hkv, s_q, s_k = 2, 6, 2, 4, 1500
+    keep = torch.rand(b, 1, s_q, s_k) > 0.5
+    keep[0, 0, 2] = False  # a row without keys, in every split
+    keep[1, 0, 1, 512:] = False  # whole splits without keys
+    run(table, dtype, b, h, hkv, s_q, s_k, 16, mask=keep.expand(b, h, s_q, s_k))
+    added = torch.randn(b, h, s_q, s_k).to(dtype)
+    run(table, dtype, b, h, hkv, s_q, s_k, 16, mask=added, cap=3.0, causal=True)
+    start = torch.randint(0, s_q + 2, (b, hkv, s_k, 1), dtype=torch.int32)
+    start[:, :, 600:1200] = 2  # rows 2 and 3 skip whole tiles
+    run(table, dtype, b, h, hkv, s_q, s_k, 16, columns=start, causal=True)
+    two = torch.cat([start, start - 1], -1)
+    run(table, dtype, b, h, hkv, s_q, s_k, 16, columns=two)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
 def test_value_size_offset_and_layout(table: Any, dtype: torch.dtype) -> None:
     run(table, dtype, 1, 2, 2, 70, 80, 24, dv=40)
     run(table, dtype, 1, 2, 1, 70, 150, 32, dv=16, causal=True, offset=0)

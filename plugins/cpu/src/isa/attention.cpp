@@ -3,11 +3,13 @@
 // stored score matrix.
 #include "attention.h"
 
-#include "isa/attention_tiles.h"
+#include "isa/attention_rows.h"
 
 namespace chipset::cpu::CPU_ISA {
 
 bool attention_backward(const AttentionProblem& p);
+bool is_decoding(const AttentionProblem& p);
+bool attention_decode(const AttentionProblem& p);
 
 namespace {
 
@@ -16,44 +18,6 @@ struct RowState {
   A top[kBlockRows];  // largest score so far
   A sum[kBlockRows];  // of exp(score - top)
 };
-
-// One tile of scores of row i becomes probabilities relative to the new maximum; the factor by
-// which earlier sums shrink is returned.
-template <class A>
-A soften_row(A* scores, int64_t count, A scale, A softcap, bool scaled, RowState<A>& state, int i) {
-  vec<A> top = splat(A(-INFINITY));
-  const int64_t padded = ceil_div(count, kLanes<A>) * kLanes<A>;
-  for (int64_t j = count; j < padded; ++j) scores[j] = A(-INFINITY);
-  for (int64_t j = 0; j < padded; j += kLanes<A>) {
-    vec<A> s = load(scores + j);
-    if (!scaled) {
-      s = cap_scores(s, scale, softcap);
-      store(scores + j, s);
-    }
-    top = vmax(top, s);
-  }
-  // The padding's -inf, capped or times a scale that is not positive, would be another number.
-  if (!scaled && (softcap != 0 || !(scale > 0)) && padded != count) {
-    for (int64_t j = count; j < padded; ++j) scores[j] = A(-INFINITY);
-    top = splat(A(-INFINITY));
-    for (int64_t j = 0; j < padded; j += kLanes<A>) top = vmax(top, load(scores + j));
-  }
-  const A old = state.top[i];
-  A now = max_lanes(top);
-  now = (old > now || old != old) ? old : now;
-  const A reference = now == A(-INFINITY) ? A{0} : now;
-  const vec<A> by = splat(reference);
-  vec<A> sum{};
-  for (int64_t j = 0; j < padded; j += kLanes<A>) {
-    vec<A> e = vexp(load(scores + j) - by);
-    store(scores + j, e);
-    sum += e;
-  }
-  const A factor = old == A(-INFINITY) ? A{0} : std::exp(old - reference);
-  state.top[i] = now;
-  state.sum[i] = state.sum[i] * factor + sum_lanes(sum);
-  return factor;
-}
 
 template <class T>
 struct Forward {
@@ -136,8 +100,8 @@ struct Forward {
             store(scores + j, cap_scores(load(scores + j), scale, softcap));
           mask_row(p, columns, b, h, r0 + i, c0, count, scores);
         }
-        const A factor =
-            soften_row(scores, count, scale, softcap, kind == Tile::kPartial, state, i);
+        const A factor = soften_row(scores, count, scale, softcap, kind == Tile::kPartial,
+                                    state.top[i], state.sum[i]);
         if (factor != A{1}) {
           A* sum = sums + i * out_row;
           for (int64_t c = 0; c < out_row; c += kLanes<A>) store(sum + c, load(sum + c) * factor);
@@ -145,26 +109,14 @@ struct Forward {
       }
       add_tile_product(rows, p.d_v, count, tile, values.at(kv, block), sums, out_row);
     }
-    for (int i = 0; i < rows; ++i) write_result(b, h, r0 + i, sums + i * out_row, state, i);
+    for (int i = 0; i < rows; ++i)
+      write_attention(p, b, h, r0 + i, sums + i * out_row, state.top[i], state.sum[i]);
     return true;
-  }
-
-  void write_result(int64_t b, int64_t h, int64_t row, A* sum, const RowState<A>& state, int i) {
-    // No key was seen (NUM-006): the sums are zero and stay so.
-    const A factor = state.top[i] == A(-INFINITY) ? A{0} : A{1} / state.sum[i];
-    for (int64_t c = 0; c < out_row; c += kLanes<A>) store(sum + c, load(sum + c) * factor);
-    const int64_t* stride = p.out.stride;
-    write_row(p.dtype, p.out.data, b * stride[0] + h * stride[1] + row * stride[2], stride[3],
-              p.d_v, sum);
-    if (p.lse.data == nullptr) return;
-    const A lse =
-        state.top[i] == A(-INFINITY) ? A(-INFINITY) : state.top[i] + std::log(state.sum[i]);
-    static_cast<A*>(p.lse.data)[b * p.lse.stride[0] + h * p.lse.stride[1] + row * p.lse.stride[2]] =
-        lse;
   }
 };
 
 bool forward(const AttentionProblem& p) {
+  if (is_decoding(p)) return attention_decode(p);
   switch (p.dtype) {
     case CHIPSET_DTYPE_F16:
       return Forward<f16>(p).run();

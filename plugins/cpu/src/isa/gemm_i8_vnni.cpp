@@ -203,7 +203,7 @@ void block(const QuantizedProblem& p, const Operands& o, int64_t n0, const int32
       }
     }
 #pragma GCC unroll 4
-    for (int m = 0; m < M; ++m) sum_lanes_of<W>(total[m], out + m * out_row);
+    for (int m = 0; m < M; ++m) sum_lanes_of<W, float>(total[m], out + m * out_row);
     return;
   }
   double total[M][W] = {};

@@ -83,7 +83,7 @@ void dot_block(const QuantizedProblem& p, const float* x, int64_t n0, float* out
   }
 #pragma GCC unroll 4
   for (int m = 0; m < M; ++m) {
-    sum_lanes_of<W>(sum[m], out + m * out_row);
+    sum_lanes_of<W, float>(sum[m], out + m * out_row);
     if (kGroups) continue;
 #pragma GCC unroll 4
     for (int j = 0; j < W; ++j) out[m * out_row + j] *= p.scale(n0 + j, 0);
