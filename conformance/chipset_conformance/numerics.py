@@ -263,12 +263,19 @@ class Bounded:
             value = function(self.value)
             passed = np.zeros(value.shape, self.value.dtype)
             if np.any(self.error):
-                ends = [np.abs(function(self.value + s * self.error) - value) for s in (-1, 1)]
-                passed = np.maximum(*ends)
-                passed = np.where(np.isnan(passed), 0, passed)
-                if name in ("sin", "cos"):  # the ends may meet after a period
-                    passed = np.minimum(self.error, 2)
+                passed = self._passed_on(name, function, value)
         return self._new(value, passed, ulps_of(name, self.dtype), self.over)
+
+    def _passed_on(self, name: str, function: Callable[[Array], Array], value: Array) -> Array:
+        """How far the result moves when the argument moves by its error."""
+        if name == "exp":
+            passed = np.abs(value) * np.expm1(self.error)
+        elif name in ("sin", "cos"):  # their ends may meet after a period
+            passed = np.minimum(self.error, 2)
+        else:
+            ends = [np.abs(function(self.value + s * self.error) - value) for s in (-1, 1)]
+            passed = np.maximum(*ends)
+        return np.where(np.isnan(passed), 0, passed)
 
     def special(
         self, name: str, function: Callable[[Array], Array], absolute: float = 0.0
@@ -286,6 +293,26 @@ class Bounded:
             nearby = self.error + 4 * form.unit * np.abs(self.value)
         out = Bounded(self.value, self.dtype, nearby, self.over).apply(name, function)
         return Bounded(out.value, self.dtype, out.error + absolute * form.unit, out.over)
+
+    def sum(self, axis: int, keepdims: bool = False) -> Bounded:
+        """A sum of n terms in any order: gamma_(n-1) * sum |x| (Higham, (4.4))."""
+        n = self.value.shape[axis]
+        with np.errstate(all="ignore"):
+            value = self.value.sum(axis, keepdims=keepdims)
+            own = gamma(max(0, n - 1), FORMATS[self.dtype].unit)
+            total = (np.abs(self.value) + self.error).sum(axis, keepdims=keepdims)
+            error = self.error.sum(axis, keepdims=keepdims) + own * total
+        error = np.where(np.isfinite(error), error, 0)
+        return Bounded(value, self.dtype, error, self.over.any(axis, keepdims=keepdims))
+
+    def rounded(self, dtype: Dtype) -> Bounded:
+        """After a rounding to a narrower dtype that an implementation may make on the way."""
+        with np.errstate(all="ignore"):
+            own = FORMATS[dtype].unit * np.abs(self.value) + FORMATS[dtype].smallest / 2
+        return Bounded(self.value, self.dtype, self.error + own, self.over)
+
+    def __getitem__(self, index: Any) -> Bounded:
+        return Bounded(self.value[index], self.dtype, self.error[index], self.over[index])
 
     def where(self, condition: Array, other: Any) -> Bounded:
         """This where the condition holds, else the other; choosing makes no error."""

@@ -47,6 +47,12 @@ class View:
     operand: Operand
     shape: Shape
     strides: Shape
+    dtype: Dtype | None = None
+
+    def device(self) -> DeviceArray:
+        base = self.operand.device
+        dtype = base.dtype if self.dtype is None else self.dtype
+        return DeviceArray(base.memory, dtype, self.shape, self.strides, base.offset)
 
 
 @dataclass(frozen=True)
@@ -103,6 +109,15 @@ class Trial:
         operand = Operand(self.context.chip, name, None, shape, dtype, layout, written=True)
         self.operands.append(operand)
         return operand
+
+    @staticmethod
+    def spread(operand: Operand, shape: Sequence[int]) -> View:
+        """An operand repeated to a larger shape of the same rank, by strides of zero."""
+        strides = tuple(
+            0 if have == 1 else stride
+            for have, stride in zip(operand.shape, operand.strides, strict=True)
+        )
+        return View(operand, tuple(shape), strides)
 
     # ---- the call ------------------------------------------------------------------------------
 
@@ -266,7 +281,7 @@ def _device(value: Any) -> Any:
     if isinstance(value, Address):
         return value.operand.device.address
     if isinstance(value, View):
-        return value.operand.device.view(value.shape, value.strides)
+        return value.device()
     if isinstance(value, Null):
         return value.device()
     if isinstance(value, list):
@@ -276,7 +291,7 @@ def _device(value: Any) -> Any:
     return value
 
 
-def together(checks: Sequence[tuple[str, Callable[[], None]]]) -> None:
+def together(checks: Sequence[tuple[str, Callable[[], object]]]) -> None:
     """Runs several checks of one case; what is unsupported is told after the others have run.
 
     Raises:
@@ -353,7 +368,10 @@ def _spell(value: Any, names: dict[int, str]) -> str:
     if isinstance(value, Address):
         return f"{names[id(value.operand)]}.address"
     if isinstance(value, View):
-        return f"{names[id(value.operand)]}.view({value.shape}, {value.strides})"
+        name = names[id(value.operand)]
+        dtype = value.operand.dtype if value.dtype is None else value.dtype
+        place = f"{value.shape}, {value.strides}, {name}.offset"
+        return f"DeviceArray({name}.memory, Dtype.{dtype.name}, {place})"
     if isinstance(value, Null):
         return f"DeviceArray(chip.empty((0,)).memory, Dtype.{value.dtype.name}, {value.shape})"
     if isinstance(value, (list, tuple)):

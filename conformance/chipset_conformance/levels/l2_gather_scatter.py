@@ -77,7 +77,7 @@ KINDS = (
     Kind("three", (4, 5, 6), (31,), {}, {0: (0,), 1: (0,), 2: (0,)}),
     Kind("rank_8", (2, 3, 2, 2, 3, 2, 2, 2), (2, 4, 2, 2, 3, 2, 2, 2),
          {d: d for d in range(8) if d != 1}, {1: (1,)}),
-    Kind("eight", (2, 3, 2, 2, 3, 2, 2, 2), (40,), {}, {d: (0,) for d in range(8)}),
+    Kind("eight", (2, 3, 2, 2, 3, 2, 2, 2), (40,), {}, dict.fromkeys(range(8), (0,))),
 )  # fmt: skip
 BY_NAME = {kind.name: kind for kind in KINDS}
 
@@ -260,7 +260,7 @@ def run_scatter(
     source: Array | None = None,
     target: Array | None = None,
 ) -> Array:
-    """Calls scatter, judges it, returns the destination. ``layouts``: destination, index, source."""
+    """Calls scatter and judges it; ``layouts``: of destination, index, source."""
     trial = Trial(context, "scatter", f"{op.name} {kind.name} {dtype.name} {layouts}", op.name)
     if target is None:
         target = _operand_values(context, op, kind.sizes, dtype)

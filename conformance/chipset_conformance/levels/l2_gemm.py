@@ -72,7 +72,7 @@ def check_layouts(context: Context, dtype: Dtype) -> None:
                                     layouts={"c": layout})),
         ]  # fmt: skip
     for layout in LAYOUTS:
-        everywhere = {name: layout for name in "abcd"}
+        everywhere = dict.fromkeys("abcd", layout)
         checks += [
             (f"d {layout}", partial(run_gemm, context, dtype, a, b, layouts={"d": layout})),
             (f"all {layout}", partial(run_gemm, context, dtype, a, b, c=c, beta=1.0,

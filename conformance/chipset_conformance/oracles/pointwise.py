@@ -244,14 +244,14 @@ def _near_integer_quotient(v: list[Array], p: Params) -> Array:
         quotient = v[0].astype(np.longdouble) / v[1]
         off = np.abs(quotient - np.rint(quotient))
         near = (off != 0) & (off < 1e-5 * np.abs(quotient))
-        return near | (np.abs(quotient) > 1e4) | np.isinf(v[1])
+        return np.asarray(near | (np.abs(quotient) > 1e4) | np.isinf(v[1]))
 
 
 def _doubling_overflows(v: list[Array], p: Params) -> Array:
     """Where p0*y overflows and x + p0*y need not, so that fused and separate rounding differ."""
     if v[0].dtype.kind != "f":
         return np.zeros(v[0].shape, bool)
-    return np.isinf(v[1] * v[1].dtype.type(p[0])) & np.isfinite(v[1])
+    return np.asarray(np.isinf(v[1] * v[1].dtype.type(p[0])) & np.isfinite(v[1]))
 
 
 def _nan_operand(which: int) -> Mask:
@@ -307,7 +307,7 @@ def _scaled(sign: int) -> Evaluate:
 
     def evaluate(v: list[Array], p: Params) -> Array:
         factor = v[0].dtype.type(sign * p[0])
-        return v[0] + factor * v[1]
+        return np.asarray(v[0] + factor * v[1])
 
     return evaluate
 

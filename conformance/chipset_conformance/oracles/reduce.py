@@ -163,7 +163,7 @@ def integers(op: ReduceOp, values: Array, compute: Dtype, dims: tuple[int, ...])
         return arguments(op, rows).reshape(shape)
     if op in TRUTH:
         truth = (rows != 0).any(-1) if op == ReduceOp.ANY else (rows != 0).all(-1)
-        return truth.reshape(shape)
+        return np.asarray(truth.reshape(shape))
     rows = rows.astype(np.int64) if compute != Dtype.BOOL else rows != 0
     with np.errstate(over="ignore"):
         result = {
@@ -185,7 +185,7 @@ def arguments(op: ReduceOp, rows: Array) -> Array:
     else:
         nan, low = np.zeros(numbers.shape, bool), numbers
     best = np.argmax(low, -1) if op == ReduceOp.ARGMAX else np.argmin(low, -1)
-    return np.where(nan.any(-1), np.argmax(nan, -1), best).astype(np.int64)
+    return np.asarray(np.where(nan.any(-1), np.argmax(nan, -1), best), np.int64)
 
 
 def defined_on(op: ReduceOp, dtype: Dtype) -> bool:
