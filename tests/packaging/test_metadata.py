@@ -18,7 +18,14 @@ from setuptools import find_packages
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 ROOTS = PROJECT["tool"]["setuptools"]["packages"]["find"]["where"]
-FIRST_PARTY = {"chipset", "chipset_layers", "chipset_cpu", "chipset_sdk", "chipset_conformance"}
+FIRST_PARTY = {
+    "chipset",
+    "chipset_layers",
+    "chipset_cpu",
+    "chipset_opencl",
+    "chipset_sdk",
+    "chipset_conformance",
+}
 # Imported only inside functions that explain what to install when they are missing.
 OPTIONAL: set[str] = {"pytest", "expecttest", "hypothesis"}
 

@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kBlockK = 256;  // KC: 32 KiB of b, in the first-level cache
 constexpr int64_t kBlockM = 512;  // MC: 64 KiB of sums, in the second-level cache
 constexpr int64_t kPackedBytes = int64_t{256} << 20;  // of a at a time
-constexpr int kTileRows[] = {6, 8, 12};               // that are tried
+constexpr int kTileRows[] = {8, 12};                  // that are tried
 constexpr double kWorthTuning = 1 << 26;              // products of a call before tiles are tried
 constexpr int64_t kDotRows = 2;                       // up to so many rows, b is not worth packing
 

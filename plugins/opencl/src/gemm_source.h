@@ -133,6 +133,37 @@ static void tile(const __global COMPUTE* a, const __local COMPUTE* b, __local CO
   EACH_ROW(STOP)
 }
 
+#if VW == 16
+#define SPREAD(x, y) \
+  (VEC)(x.s0, y.s0, x.s1, y.s1, x.s2, y.s2, x.s3, y.s3, x.s4, y.s4, x.s5, y.s5, x.s6, y.s6, x.s7, y.s7)
+#elif VW == 8
+#define SPREAD(x, y) (VEC)(x.s0, y.s0, x.s1, y.s1, x.s2, y.s2, x.s3, y.s3)
+#elif VW == 4
+#define SPREAD(x, y) (VEC)(x.s0, y.s0, x.s1, y.s1)
+#endif
+
+// The transpose of `rows` (a power of two) vectors, by log2(rows) perfect shuffles.
+#define TURN(x, rows)                                \
+  for (int step = 1; step < (rows); step *= 2) {     \
+    VEC y[rows];                                     \
+    _Pragma("unroll") for (int r = 0; r < (rows) / 2; ++r) { \
+      const VEC u = x[r], v = x[r + (rows) / 2];     \
+      y[2 * r] = SPREAD(u.lo, v.lo);                 \
+      y[2 * r + 1] = SPREAD(u.hi, v.hi);             \
+    }                                                \
+    _Pragma("unroll") for (int r = 0; r < (rows); ++r) x[r] = y[r]; \
+  }
+
+// VW rows of b's transpose, VW long, as part of a panel of b.
+static void turn(In b, long at, long stride, __local COMPUTE* to) {
+  VEC x[VW];
+#pragma unroll
+  for (int r = 0; r < VW; ++r) x[r] = VLOAD_(B)(b, at + r * stride);
+  _Pragma("unroll") TURN(x, VW);
+#pragma unroll
+  for (int r = 0; r < VW; ++r) VSTORE(x[r], 0, to + r * NR);
+}
+
 // One row tile of a, [K][MR], zeros below the last row.
 __kernel ALONE void pack_a(In a, __global COMPUTE* packed, const Problem p) {
   const long tiles = (p.m + MR - 1) / MR;
@@ -145,38 +176,21 @@ __kernel ALONE void pack_a(In a, __global COMPUTE* packed, const Problem p) {
       for (int r = 0; r < MR; ++r) packed[k * MR + r] = LOAD_(A)(a, a0 + k * p.a_k + r);
     return;
   }
-  for (int r = 0; r < MR; ++r)
-    for (long k = 0; k < p.k; ++k)
-      packed[k * MR + r] = r < rows ? LOAD_(A)(a, a0 + r * p.a_m + k * p.a_k) : 0;
-}
-
-#if VW == 16
-#define SPREAD(x, y) \
-  (VEC)(x.s0, y.s0, x.s1, y.s1, x.s2, y.s2, x.s3, y.s3, x.s4, y.s4, x.s5, y.s5, x.s6, y.s6, x.s7, y.s7)
-#elif VW == 8
-#define SPREAD(x, y) (VEC)(x.s0, y.s0, x.s1, y.s1, x.s2, y.s2, x.s3, y.s3)
-#elif VW == 4
-#define SPREAD(x, y) (VEC)(x.s0, y.s0, x.s1, y.s1)
-#endif
-
-// VW rows of b's transpose, VW long, turned by log2(VW) perfect shuffles.
-static void turn(In b, long at, long stride, __local COMPUTE* to) {
-  VEC x[VW], y[VW];
+  long k = 0;
+#if MR == 8 || MR == 4
+  if (rows == MR && p.a_k == 1)
+    for (; k + VW <= p.k; k += VW) {
+      VEC x[MR];
 #pragma unroll
-  for (int r = 0; r < VW; ++r) x[r] = VLOAD_(B)(b, at + r * stride);
+      for (int r = 0; r < MR; ++r) x[r] = VLOAD_(A)(a, a0 + r * p.a_m + k);
+      _Pragma("unroll") TURN(x, MR);
 #pragma unroll
-  for (int step = 1; step < VW; step *= 2) {
-#pragma unroll
-    for (int r = 0; r < VW / 2; ++r) {
-      const VEC u = x[r], v = x[r + VW / 2];
-      y[2 * r] = SPREAD(u.lo, v.lo);
-      y[2 * r + 1] = SPREAD(u.hi, v.hi);
+      for (int r = 0; r < MR; ++r) VSTORE(x[r], r, packed + k * MR);
     }
-#pragma unroll
-    for (int r = 0; r < VW; ++r) x[r] = y[r];
-  }
-#pragma unroll
-  for (int r = 0; r < VW; ++r) VSTORE(x[r], 0, to + r * NR);
+#endif
+  for (; k < p.k; ++k)
+    for (int r = 0; r < MR; ++r)
+      packed[k * MR + r] = r < rows ? LOAD_(A)(a, a0 + r * p.a_m + k * p.a_k) : 0;
 }
 
 // kc rows of b, NR columns, zeros beyond the last column.
