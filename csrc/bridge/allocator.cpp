@@ -49,7 +49,8 @@ struct ChipAllocator final : c10::DeviceAllocator {
   // does not apply.
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
   void copy_data(void* to, const void* from, size_t bytes) const override {
-    const int device = current_device();
+    const int device = runtime::owner_of(to);
+    TORCH_CHECK(device >= 0, "chip: address ", to, " is in no memory of a launched device");
     check(device_api[device]->mem_copy(current_stream(device), to, from, bytes,
                                        CHIPSET_COPY_KIND_DEVICE_TO_DEVICE),
           "mem_copy");

@@ -42,7 +42,7 @@ at::Tensor empty_memory_format(at::IntArrayRef sizes, std::optional<at::ScalarTy
                                std::optional<at::MemoryFormat> format) {
   check_options(layout, pin_memory);
   const at::ScalarType dtype = type ? *type : c10::get_default_dtype_as_scalartype();
-  at::Tensor out = empty(sizes, dtype, device ? index_of(*device) : current_device());
+  at::Tensor out = empty(sizes, dtype, device ? existing_index(*device) : current_device());
   // Contiguous is what empty() made; other formats restride it.
   if (format && *format != at::MemoryFormat::Contiguous) {
     out.unsafeGetTensorImpl()->empty_tensor_restride(*format);
@@ -55,7 +55,7 @@ at::Tensor empty_strided_op(at::IntArrayRef sizes, at::IntArrayRef strides,
                             std::optional<at::Device> device, std::optional<bool> pin_memory) {
   check_options(layout, pin_memory);
   const at::ScalarType dtype = type ? *type : c10::get_default_dtype_as_scalartype();
-  return empty_strided(sizes, strides, dtype, device ? index_of(*device) : current_device());
+  return empty_strided(sizes, strides, dtype, device ? existing_index(*device) : current_device());
 }
 
 // A tensor of real zeros in the place of torch's tensor without memory: every kernel can read it.

@@ -6,7 +6,6 @@
 #include "fallback.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/native/CPUFallback.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -116,7 +115,7 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (unified(inputs.device)) {
     run_in_place(op, *stack, inputs.device);
   } else {
-    at::native::cpu_fallback(op, stack);
+    run_copied(op, *stack, inputs.device);
   }
 }
 

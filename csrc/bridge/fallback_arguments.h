@@ -25,4 +25,7 @@ void substitute_generators(const c10::FunctionSchema& schema, torch::jit::Stack&
 // Runs the host's kernel on the chip's memory. For devices with capability UNIFIED.
 void run_in_place(const c10::OperatorHandle& op, torch::jit::Stack& stack, int device);
 
+// Runs the host's kernel on copies. For all others.
+void run_copied(const c10::OperatorHandle& op, torch::jit::Stack& stack, int device);
+
 }  // namespace chipset::bridge

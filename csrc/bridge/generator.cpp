@@ -63,8 +63,7 @@ ChipGenerator* ChipGenerator::clone_impl() const {
 }
 
 const at::Generator& default_generator(int device) {
-  TORCH_CHECK(device >= 0 && device < device_count(), "chip:", device,
-              " does not exist: ", device_count(), " devices are present");
+  existing_index(device);
   static auto* mutex = new std::mutex();
   static auto* generators = new std::deque<at::Generator>();  // stable addresses; never destroyed
   const std::lock_guard lock(*mutex);

@@ -71,13 +71,13 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 
   // ---- streams ----
   c10::Stream getStream(c10::Device device) const override {
-    return current_torch_stream(index_of(device));
+    return current_torch_stream(existing_index(device));
   }
   c10::Stream getDefaultStream(c10::Device device) const override {
-    return c10::Stream(c10::Stream::UNSAFE, chip(index_of(device)), 0);
+    return c10::Stream(c10::Stream::UNSAFE, chip(existing_index(device)), 0);
   }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool urgent) const override {
-    const int index = index_of(device);
+    const int index = existing_index(device);
     const auto number = next_stream[index][urgent ? 1 : 0]++ % runtime::kStreamsPerPriority;
     const auto id = 1 + (urgent ? runtime::kStreamsPerPriority : 0) + static_cast<int>(number);
     return c10::Stream(c10::Stream::UNSAFE, chip(index), id);
@@ -87,7 +87,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return getStreamFromGlobalPool(device, priority < 0);
   }
   c10::Stream exchangeStream(c10::Stream stream) const override {
-    const int device = stream.device_index();
+    const int device = existing_index(stream.device_index());
     const c10::Stream previous = current_torch_stream(device);
     const chipset_stream handle = stream_of(stream);
     thread_state().streams[device] = {stream.id(), handle};
@@ -133,7 +133,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     if (event == nullptr) return;
     const Event* e = static_cast<Event*>(event);
     const int device = stream.device_index();
-    if (device_api[e->device] != device_api[device]) {  // two plugins share no events
+    if (runtime::device(e->device).plugin != runtime::device(device).plugin) {  // no shared events
       synchronizeEvent(event);
       return;
     }

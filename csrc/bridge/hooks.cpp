@@ -40,7 +40,8 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     return default_generator(device < 0 ? current_device() : device);
   }
   at::Generator getNewGenerator(c10::DeviceIndex device) const override {
-    return at::make_generator<ChipGenerator>(device < 0 ? getCurrentDevice() : device);
+    const int index = existing_index(device < 0 ? current_device() : device);
+    return at::make_generator<ChipGenerator>(static_cast<c10::DeviceIndex>(index));
   }
   bool isPinnedPtr(const void* pointer) const override { return runtime::is_pinned(pointer); }
   at::Allocator* getPinnedMemoryAllocator() const override {

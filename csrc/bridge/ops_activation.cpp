@@ -168,6 +168,15 @@ Tensor& backward_out(const Tensor& grad, const Tensor& saved, Tensor& out) {
   return out;
 }
 
+// Torch also has a composed form, which its autograd would take where a device has none of its own.
+Tensor silu_backward(const Tensor& grad, const Tensor& self) {
+  Functional<at::meta::structured_silu_backward> iterator;
+  iterator.meta(grad, self);
+  if (!backward(iterator, CHIPSET_POINTWISE_OP_SILU_BACKWARD, grad, self))
+    return host<at::_ops::silu_backward>(grad, self);
+  return iterator.take();
+}
+
 Tensor& threshold_backward_out(const Tensor& grad, const Tensor& self, const Scalar& threshold,
                                Tensor& out) {
   Out<at::meta::structured_threshold_backward> iterator(out);
@@ -264,6 +273,7 @@ Tensor& log_sigmoid_backward_out(const Tensor& grad, const Tensor& self, const T
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("silu_backward", TORCH_FN(silu_backward));
   m.impl("leaky_relu.out", TORCH_FN(leaky_relu_out));
   m.impl("elu.out", TORCH_FN(elu_out));
   m.impl("softplus.out", TORCH_FN(softplus_out));

@@ -62,11 +62,6 @@ using at::Tensor;
 // A number that does not change the dtype of what it meets.
 Tensor number(double value) { return at::native::wrapped_scalar_tensor(value); }
 
-Tensor& store(const Tensor& result, Tensor& out) {
-  at::native::resize_output(out, result.sizes());
-  return out.copy_(result);
-}
-
 // ---- shrinking activations ------------------------------------------------------------------
 
 Tensor& hardshrink_out(const Tensor& self, const Scalar& lambda, Tensor& out) {
@@ -199,6 +194,7 @@ Tensor& complex_out(const Tensor& real, const Tensor& imag, Tensor& out) {
   TORCH_CHECK(out.scalar_type() == c10::toComplexType(real.scalar_type()),
               "Expected object of scalar type ", c10::toComplexType(real.scalar_type()),
               " but got scalar type ", out.scalar_type(), " for argument 'out'");
+  same_device("complex", real, imag, out);
   at::native::resize_output(out, at::infer_size(real.sizes(), imag.sizes()));
   const Tensor parts = at::view_as_real(out);
   parts.select(-1, 0).copy_(real);

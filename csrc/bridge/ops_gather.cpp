@@ -22,6 +22,7 @@ namespace {
 
 bool gather_into(const at::Tensor& self, int64_t dim, const at::Tensor& index,
                  const at::Tensor& out) {
+  same_device("gather", self, index, out);
   if (out.numel() == 0) return true;
   if (!fits(self) || !fits(index)) return false;
   dim = at::maybe_wrap_dim(dim, self.dim());
@@ -66,6 +67,7 @@ at::DimVector index_select_sizes(const at::Tensor& self, int64_t dim, const at::
 
 bool index_select_into(const at::Tensor& self, int64_t dim, const at::Tensor& index,
                        const at::Tensor& out) {
+  same_device("index_select", self, out);
   if (out.numel() == 0) return true;
   if (!fits(self)) return false;
   const at::Tensor target = out.dim() == 0 ? out.unsqueeze(0) : out;
@@ -102,6 +104,7 @@ at::Tensor& take_out(const at::Tensor& self, const at::Tensor& index, at::Tensor
   TORCH_CHECK(self.scalar_type() == out.scalar_type(), "take(): self and out expected to have ",
               "the same dtype, but got self.dtype = ", self.scalar_type(),
               " and out.dtype = ", out.scalar_type());
+  same_device("take", self, index, out);
   TORCH_CHECK_INDEX(self.numel() > 0 || index.numel() == 0, "take(): tried to take from an empty ",
                     "tensor");
   at::native::resize_output(out, index.sizes());

@@ -68,18 +68,6 @@ bool fits_gemm(const Tensor& a, const Tensor& b, const Tensor& d) {
   return accepts(Accepts::kFloat, type) && b.scalar_type() == type && d.scalar_type() == type;
 }
 
-// torch checks this in code that it generates for its own devices.
-template <typename... Tensors>
-void check_device(const char* name, const Tensor& first, const Tensors&... others) {
-  const auto check = [&](const Tensor& other) {
-    TORCH_CHECK(other.device() == first.device(),
-                "Expected all tensors to be on the same device, but found at least two devices, ",
-                first.device(), " and ", other.device(), "! (when checking argument of ", name,
-                ")");
-  };
-  (check(others), ...);
-}
-
 // d = alpha * a @ b.
 bool multiply(const Tensor& a, const Tensor& b, const Tensor& d) {
   if (!fits_gemm(a, b, d)) return false;
@@ -123,7 +111,7 @@ bool multiply_add(const Tensor& c, const Tensor& a, const Tensor& b, const Scala
 
 template <class Meta, class Host>
 Tensor product(const Tensor& a, const Tensor& b) {
-  check_device("mat2", a, b);
+  same_device("mat2", a, b);
   Functional<Meta> meta;
   meta.meta(a, b);
   if (!multiply(a, b, meta.maybe_get_output(0))) return host<Host>(a, b);
@@ -131,7 +119,7 @@ Tensor product(const Tensor& a, const Tensor& b) {
 }
 template <class Meta, class Host>
 Tensor& product_out(const Tensor& a, const Tensor& b, Tensor& out) {
-  check_device("mat2", a, b, out);
+  same_device("mat2", a, b, out);
   Out<Meta> meta(out);
   meta.meta(a, b);
   if (!multiply(a, b, out)) host<Host>(a, b, out);
@@ -144,7 +132,7 @@ Tensor& product_out(const Tensor& a, const Tensor& b, Tensor& out) {
 template <class Meta, class Host>
 Tensor product_add(const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta,
                    const Scalar& alpha) {
-  check_device("mat1 or mat2", self, a, b);
+  same_device("mat1 or mat2", self, a, b);
   Functional<Meta> meta;
   meta.meta(self, a, b, beta, alpha);
   if (!multiply_add(self, a, b, beta, alpha, meta.maybe_get_output(0)))
@@ -154,7 +142,7 @@ Tensor product_add(const Tensor& self, const Tensor& a, const Tensor& b, const S
 template <class Meta, class Host>
 Tensor& product_add_out(const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta,
                         const Scalar& alpha, Tensor& out) {
-  check_device("mat1 or mat2", self, a, b, out);
+  same_device("mat1 or mat2", self, a, b, out);
   Out<Meta> meta(out);
   meta.meta(self, a, b, beta, alpha);
   if (!multiply_add(self, a, b, beta, alpha, out)) host<Host>(self, a, b, beta, alpha, out);
@@ -163,7 +151,7 @@ Tensor& product_add_out(const Tensor& self, const Tensor& a, const Tensor& b, co
 
 Tensor& addmm_activation_out(const Tensor& self, const Tensor& a, const Tensor& b,
                              const Scalar& beta, const Scalar& alpha, bool use_gelu, Tensor& out) {
-  check_device("mat1 or mat2", self, a, b, out);
+  same_device("mat1 or mat2", self, a, b, out);
   Out<at::meta::structured__addmm_activation> meta(out);
   meta.meta(self, a, b, beta, alpha, use_gelu);
   // On the host torch applies the erf form.
@@ -176,7 +164,7 @@ Tensor& addmm_activation_out(const Tensor& self, const Tensor& a, const Tensor& 
 // A vector is a matrix with one column.
 Tensor& addmv_out(const Tensor& self, const Tensor& mat, const Tensor& vec, const Scalar& beta,
                   const Scalar& alpha, Tensor& out) {
-  check_device("mat or vec", self, mat, vec, out);
+  same_device("mat or vec", self, mat, vec, out);
   Out<at::meta::structured_addmv> meta(out);
   meta.meta(self, mat, vec, beta, alpha);
   const Tensor column = self.expand(out.sizes()).unsqueeze(1);
@@ -194,7 +182,7 @@ void check_dot(const Tensor& a, const Tensor& b) {
   TORCH_CHECK(a.numel() == b.numel(), "inconsistent tensor size, expected tensor [", a.numel(),
               "] and src [", b.numel(), "] to have the same number of elements, but got ",
               a.numel(), " and ", b.numel(), " elements respectively");
-  check_device("tensor", a, b);
+  same_device("tensor", a, b);
 }
 
 template <class Host>
@@ -209,15 +197,14 @@ Tensor dot(const Tensor& a, const Tensor& b) {
 // beta * self + alpha * sum over the batch of a @ b.
 Tensor& addbmm_out(const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta,
                    const Scalar& alpha, Tensor& out) {
-  check_device("batch1 or batch2", self, a, b);
+  same_device("batch1 or batch2", self, a, b);
   const Tensor sum = at::mul(at::sum(at::bmm(a, b), {0}), alpha);
   const bool ignored = beta.toComplexDouble() == 0.0;
   const Tensor result = ignored ? sum.expand(at::infer_size(self.sizes(), sum.sizes()))
                                 : at::add(at::mul(self, beta), sum);
   TORCH_CHECK(result.sizes() == sum.sizes(), "addbmm: self of shape ", self.sizes(),
               " does not broadcast to ", sum.sizes());
-  at::native::resize_output(out, result.sizes());
-  return out.copy_(result);
+  return store(result, out);
 }
 Tensor addbmm(const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta,
               const Scalar& alpha) {
@@ -262,8 +249,8 @@ Tensor linear(const Tensor& input, const Tensor& weight, const std::optional<Ten
   TORCH_CHECK(input.dim() > 0 && weight.dim() > 0,
               "both arguments to linear need to be at least 1D, but they are ", input.dim(),
               "D and ", weight.dim(), "D");
-  check_device("weight", input, weight);
-  if (biased) check_device("bias", input, *bias);
+  same_device("weight", input, weight);
+  if (biased) same_device("bias", input, *bias);
   const auto type = input.scalar_type();
   TORCH_CHECK(weight.scalar_type() == type && (!biased || bias->scalar_type() == type),
               "linear: input, weight and bias must have the same dtype, but got ", type, ", ",
@@ -317,7 +304,7 @@ std::tuple<Tensor, Tensor, Tensor> linear_backward(const Tensor& input, const Te
 // the shapes of the calls, so they are read on the host.
 Tensor grouped_mm(const Tensor& self, const Tensor& mat2, const std::optional<Tensor>& offs,
                   const std::optional<Tensor>& bias, std::optional<at::ScalarType> out_dtype) {
-  check_device("mat2", self, mat2);
+  same_device("mat2", self, mat2);
   TORCH_CHECK((self.dim() == 2 || self.dim() == 3) && (mat2.dim() == 2 || mat2.dim() == 3),
               "_grouped_mm: operands must be 2-D or 3-D, but are ", self.dim(), "-D and ",
               mat2.dim(), "-D");

@@ -105,8 +105,7 @@ at::Tensor& index_out(const at::Tensor& self, const OptionalTensors& indices, at
   TORCH_CHECK(out.scalar_type() == self.scalar_type(), "index(): expected out to have dtype ",
               self.scalar_type(), " but got ", out.scalar_type());
   const at::Tensor result = index(self, indices);
-  at::native::resize_output(out, result.sizes());
-  return out.copy_(result);
+  return store(result, out);
 }
 
 // self[mask] = one number needs no positions: no number has to come back to the host.
@@ -139,6 +138,8 @@ at::Tensor& index_put_impl_(at::Tensor& self, const OptionalTensors& indices,
   const AdvancedIndex where = advanced_index(self, index_tensors(self, indices));
   if (!where.fits)
     return host<at::_ops::_index_put_impl_>(self, indices, values, accumulate, unsafe);
+  // One number may come from the host, as it may in arithmetic.
+  if (values.dim() > 0 || !values.is_cpu()) same_device("index_put", self, values);
   at::Tensor source = values.device() == self.device() ? values : values.to(self.device());
   TORCH_CHECK_INDEX(at::is_expandable_to(source.sizes(), where.sizes), "shape mismatch: value ",
                     "tensor of shape ", source.sizes(),

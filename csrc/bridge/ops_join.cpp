@@ -72,8 +72,7 @@ at::Tensor& cat_out(const at::ITensorListRef& tensors, int64_t dim, at::Tensor& 
     TORCH_CHECK(c10::canCast(result.scalar_type(), out.scalar_type()),
                 "torch.cat(): input types can't be cast to the desired output type ",
                 out.scalar_type());
-    at::native::resize_output(out, result.sizes());
-    return out.copy_(result);
+    return store(result, out);
   }
   Out<at::meta::structured_cat> op(out);
   const auto found = op.meta(tensors, dim);

@@ -223,11 +223,6 @@ Tensor scatter_planes(const Tensor& values, const Tensor& indices, IntArrayRef s
   return out.view(sizes);
 }
 
-Tensor& store(const Tensor& result, Tensor& out) {
-  at::native::resize_output(out, result.sizes());
-  return out.copy_(result);
-}
-
 // ---- operators ------------------------------------------------------------------------------
 
 std::tuple<Tensor&, Tensor&> pool2d_out(const Tensor& self, IntArrayRef kernel, IntArrayRef stride,
@@ -302,6 +297,7 @@ at::DimVector unpooled_sizes(const Tensor& self, const Tensor& indices, IntArray
   TORCH_CHECK(self.sizes() == indices.sizes(),
               "Expected shape of indices to be same as that of the input tensor (", self.sizes(),
               ") but got indices tensor with shape: ", indices.sizes());
+  same_device("max_unpool", self, indices);
   at::DimVector sizes(self.sizes().slice(0, self.dim() - Dims));
   sizes.append(outputs.begin(), outputs.end());
   return sizes;

@@ -45,6 +45,7 @@ struct Norm {
 
 template <auto Function>
 bool run(const Norm& norm) {
+  same_device("norm", norm.x, norm.weight, norm.bias, norm.mean, norm.rstd, norm.dy);
   const OptionalView x(norm.x), weight(norm.weight), bias(norm.bias), y(norm.y), mean(norm.mean),
       rstd(norm.rstd), dy(norm.dy), dx(norm.dx), dweight(norm.dweight), dbias(norm.dbias);
   auto args = arguments<chipset_norm_args>();

@@ -258,10 +258,6 @@ std::tuple<Tensor, Tensor> std_mean(const Tensor& self, OptionalIntArrayRef dim,
   return {out.variance, out.mean};
 }
 
-Tensor& store(const Tensor& result, Tensor& out) {
-  at::native::resize_output(out, result.sizes());
-  return out.copy_(result);
-}
 Tensor& var_out(const Tensor& self, OptionalIntArrayRef dim,
                 const std::optional<Scalar>& correction, bool keepdim, Tensor& out) {
   return store(var(self, dim, correction, keepdim), out);

@@ -46,11 +46,6 @@ using at::IntArrayRef;
 using at::Tensor;
 using Scale = std::optional<double>;
 
-Tensor& store(const Tensor& result, Tensor& out) {
-  at::native::resize_output(out, result.sizes());
-  return out.copy_(result);
-}
-
 bool is_single(const Tensor& x) { return x.scalar_type() != at::kDouble; }
 
 // ---- padding --------------------------------------------------------------------------------

@@ -82,6 +82,7 @@ at::Scalar identity_of(ReductionType reduction, at::ScalarType type) {
 // out[…, index[p], …] op= src[p] for every p of index's shape; src is a number where undefined.
 bool scatter_into(int32_t op, const at::Tensor& out, int64_t dim, const at::Tensor& index,
                   const at::Tensor& src, const at::Scalar& value) {
+  same_device("scatter", out, index, src);
   if (index.numel() == 0) return true;
   if (!fits(out) || !fits(index)) return false;
   if (!computes(out) && (op != CHIPSET_SCATTER_OP_SET || !src.defined())) return false;
@@ -202,6 +203,7 @@ at::Tensor& scatter_reduce_out(const at::Tensor& self, int64_t dim, const at::Te
 // The slice index[i] of out along dim op= slice i of source; a number where source is undefined.
 bool slices_into(int32_t op, const at::Tensor& out, int64_t dim, const at::Tensor& index,
                  const at::Tensor& source, const at::Scalar& value) {
+  same_device("index", out, index, source);
   if (!fits(out)) return false;
   if (!computes(out) && (op != CHIPSET_SCATTER_OP_SET || !source.defined())) return false;
   dim = at::maybe_wrap_dim(dim, out.dim());
@@ -304,6 +306,7 @@ at::Tensor& put_(at::Tensor& self, const at::Tensor& index, const at::Tensor& so
   TORCH_CHECK(index.numel() == source.numel(), "put_(): Expected source and index to have the ",
               "same number of elements, but got source.numel() = ", source.numel(),
               ", index.numel() = ", index.numel());
+  same_device("put_", self, index, source);
   TORCH_CHECK_INDEX(self.numel() > 0 || index.numel() == 0,
                     "put_(): Tried to put elements into an empty tensor");
   at::assert_no_internal_overlap(self);

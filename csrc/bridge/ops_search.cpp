@@ -95,6 +95,7 @@ Tensor& searchsorted_out(const Tensor& sequence, const Tensor& values, bool out_
                          const std::optional<Tensor>& sorter, Tensor& out) {
   const Tensor order = sorter.value_or(Tensor());
   at::native::searchsorted_pre_check(sequence, values, out, out_int32, right, side, order);
+  same_device("searchsorted", sequence, values, out);
   at::native::resize_output(out, values.sizes());
   Tensor sorted = order.defined() ? sequence.gather(-1, order) : sequence;
   at::ScalarType type = at::result_type(sorted, values);
@@ -173,9 +174,7 @@ Tensor histc(const Tensor& self, int64_t bins, const Scalar& min, const Scalar& 
 
 Tensor& histc_out(const Tensor& self, int64_t bins, const Scalar& min, const Scalar& max,
                   Tensor& out) {
-  const Tensor result = histc(self, bins, min, max);
-  at::native::resize_output(out, result.sizes());
-  return out.copy_(result);
+  return store(histc(self, bins, min, max), out);
 }
 
 Tensor bincount(const Tensor& self, const std::optional<Tensor>& weights, int64_t minlength) {

@@ -58,9 +58,7 @@ Tensor nonzero(const Tensor& self) {
 Tensor& nonzero_out(const Tensor& self, Tensor& out) {
   TORCH_CHECK(out.scalar_type() == at::kLong, "Expected object of scalar type Long as out, but ",
               "got ", out.scalar_type());
-  const Tensor result = nonzero(self);
-  at::native::resize_output(out, result.sizes());
-  return out.copy_(result);
+  return store(nonzero(self), out);
 }
 
 // ---- masked_select, masked_scatter ----------------------------------------------------------
@@ -74,9 +72,7 @@ Tensor masked_select(const Tensor& self, const Tensor& mask) {
 Tensor& masked_select_out(const Tensor& self, const Tensor& mask, Tensor& out) {
   TORCH_CHECK(out.scalar_type() == self.scalar_type(), "masked_select(): self and result must ",
               "have the same scalar type");
-  const Tensor result = masked_select(self, mask);
-  at::native::resize_output(out, result.sizes());
-  return out.copy_(result);
+  return store(masked_select(self, mask), out);
 }
 
 Tensor& masked_scatter_(Tensor& self, const Tensor& mask, const Tensor& source) {

@@ -31,6 +31,7 @@ chipset_tensor at_least_1d(const at::Tensor& tensor) {
 template <auto Function>
 bool softmax_into(bool log, int64_t dim, const at::Tensor& input, const at::Tensor& result,
                   const at::Tensor& output) {
+  same_device("softmax", input, result, output);
   if (output.numel() == 0) return true;
   if (!fits(input) || !at::isFloatingType(input.scalar_type())) return false;
   const chipset_tensor x = at_least_1d(input);

@@ -57,6 +57,7 @@ bool reduce(const Reduction& what, const at::Tensor& input, uint32_t dims,
             const at::Tensor& output) {
   if (!fits(input) || !computes(input) || !computes(output) || compute_dtype(what.compute) < 0)
     return false;
+  same_device("reduce", input, output);
   if (output.numel() == 0) return true;
   auto args = arguments<chipset_reduce_args>();
   args.op = what.op;

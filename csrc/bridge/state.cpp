@@ -7,6 +7,7 @@ namespace chipset::bridge {
 
 const chipset_api* device_api[kMaxDevices] = {};
 uint64_t device_capabilities[kMaxDevices] = {};
+int adopted_devices = 0;
 
 ThreadState& thread_state() noexcept {
   static thread_local ThreadState state;
@@ -21,6 +22,7 @@ void adopt_devices() {
     device_api[i] = runtime::device(i).api;
     device_capabilities[i] = runtime::device(i).info.capabilities;
   }
+  adopted_devices = count;
 }
 
 int device_count() noexcept {
@@ -34,11 +36,14 @@ int device_count() noexcept {
 
 void set_device(int device) {
   if (in_bad_fork()) raise_bad_fork();
-  const int count = device_count();
-  TORCH_CHECK(device >= 0 && device < count, "chip:", device, " does not exist: ", count,
+  thread_state().device = existing_index(device);
+}
+
+void raise_no_device(int device) {
+  const int count = adopted_devices;
+  TORCH_CHECK(false, "chip:", device, " does not exist: ", count,
               count == 1 ? " device is" : " devices are",
               " present, chip:0 onwards; 'chipset devices' lists what this machine has");
-  thread_state().device = device;
 }
 
 // ---- streams --------------------------------------------------------------------------------

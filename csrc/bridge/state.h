@@ -34,6 +34,7 @@ ThreadState& thread_state() noexcept;
 // every operator reads them.
 extern const chipset_api* device_api[kMaxDevices];
 extern uint64_t device_capabilities[kMaxDevices];
+extern int adopted_devices;
 void adopt_devices();
 inline bool unified(int device) noexcept {
   return (device_capabilities[device] & CHIPSET_CAPABILITY_UNIFIED) != 0;
@@ -59,6 +60,14 @@ inline c10::Device chip(int index) noexcept {
 inline int index_of(c10::Device device) noexcept {
   return device.has_index() ? device.index() : current_device();
 }
+// The same for a device that a caller named: throws where there is none with this index.
+[[noreturn]] void raise_no_device(int device);
+inline int existing_index(int device) {
+  if (device < 0 || device >= adopted_devices) [[unlikely]]
+    raise_no_device(device);
+  return device;
+}
+inline int existing_index(c10::Device device) { return existing_index(index_of(device)); }
 
 // ---- errors ---------------------------------------------------------------------------------
 

@@ -27,6 +27,18 @@ void check_kind(const at::Tensor& out, const at::TensorOptions& options) {
 
 }  // namespace
 
+void raise_other_device(const char* name, c10::Device first, c10::Device other) {
+  TORCH_CHECK(false,
+              "Expected all tensors to be on the same device, but found at least two devices, ",
+              first, " and ", other, "! (when checking arguments of ", name, ")");
+}
+
+at::Tensor& store(const at::Tensor& result, at::Tensor& out) {
+  same_device("out=", result, out);
+  at::native::resize_output(out, result.sizes());
+  return out.copy_(result);
+}
+
 at::Tensor make_output(at::IntArrayRef sizes, at::IntArrayRef strides,
                        const at::TensorOptions& options) {
   const auto type = c10::typeMetaToScalarType(options.dtype());

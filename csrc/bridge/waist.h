@@ -194,6 +194,21 @@ inline decltype(auto) host_symint(Arguments&&... arguments) {
 
 // ---- tensors --------------------------------------------------------------------------------
 
+// Torch checks this in code that it generates for its own devices only. A tensor elsewhere would
+// be a foreign address to the chip.
+[[noreturn]] void raise_other_device(const char* name, c10::Device first, c10::Device other);
+template <typename... Tensors>
+inline void same_device(const char* name, const at::TensorBase& first, const Tensors&... others) {
+  const auto check_one = [&](const at::TensorBase& other) {
+    if (other.defined() && other.device() != first.device()) [[unlikely]]
+      raise_other_device(name, first.device(), other.device());
+  };
+  (check_one(others), ...);
+}
+
+// Gives `out` the shape and the values of a result: the end of a composed `out=` overload.
+at::Tensor& store(const at::Tensor& result, at::Tensor& out);
+
 // An uninitialised tensor on a chip; cheaper than at::empty. Contiguous.
 at::Tensor empty(c10::IntArrayRef sizes, at::ScalarType type, int device);
 at::Tensor empty_strided(c10::IntArrayRef sizes, c10::IntArrayRef strides, at::ScalarType type,

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
 import chipset
+
+sys.path.append(str(Path(__file__).parent / "helpers"))
 
 
 @pytest.fixture(scope="session")
