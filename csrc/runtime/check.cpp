@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <sstream>
+#include <utility>
 
 #include "caller.h"
 
@@ -123,7 +124,7 @@ void Checker::stream_destroyed(chipset_stream stream) {
   const auto found = streams_.find(stream);
   if (found == streams_.end()) return;
   join(host_, found->second.clock);  // destroying waits
-  streams_.erase(found);
+  ended().stream = streams_.extract(found);
 }
 void Checker::stream_synced(chipset_stream stream) {
   std::lock_guard lock(mutex_);
@@ -153,7 +154,7 @@ void Checker::event_passed(chipset_event event) {
 }
 void Checker::event_destroyed(chipset_event event) {
   std::lock_guard lock(mutex_);
-  events_.erase(event);
+  ended().event = events_.extract(event);
 }
 void Checker::stream_waited(chipset_stream stream, chipset_event event) {
   std::lock_guard lock(mutex_);
@@ -172,7 +173,7 @@ void Checker::comm_created(std::int32_t device, std::int32_t size, chipset_comm 
 }
 void Checker::comm_destroyed(chipset_comm comm) {
   std::lock_guard lock(mutex_);
-  comms_.erase(comm);
+  ended().comm = comms_.extract(comm);
 }
 std::string Checker::comm_fault(chipset_comm comm) const {
   std::lock_guard lock(mutex_);
@@ -271,7 +272,22 @@ void Checker::freed(void* pointer) {
   if (found == memory_.end()) return;
   freed_.push_back({found->first, found->second.bytes, found->second.id, found->second.caller});
   if (freed_.size() > kFreedRemembered) freed_.pop_front();
-  memory_.erase(found);
+  ended().memory = memory_.extract(found);
+}
+
+// By thread and not in a thread_local: calls still come when a thread's own variables are gone.
+Checker::Ended& Checker::ended() { return ended_[std::this_thread::get_id()]; }
+
+void Checker::not_ended() {
+  std::lock_guard lock(mutex_);
+  Ended back = std::exchange(ended(), {});
+  if (!back.memory.empty()) {
+    std::erase_if(freed_, [&](const Freed& f) { return f.base == back.memory.key(); });
+    memory_.insert(std::move(back.memory));
+  }
+  if (!back.stream.empty()) streams_.insert(std::move(back.stream));
+  if (!back.event.empty()) events_.insert(std::move(back.event));
+  if (!back.comm.empty()) comms_.insert(std::move(back.comm));
 }
 
 std::string Checker::copy_fault(const void* destination, const void* source,

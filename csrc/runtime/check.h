@@ -18,6 +18,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -41,6 +42,8 @@ class Checker {
   std::string device_fault(std::int32_t device) const;
   void allocated(std::int32_t device, std::int32_t kind, std::uint64_t bytes, void* pointer);
   std::string free_fault(std::int32_t device, void* pointer);
+  // The call that this thread has just noted as ending something was refused: it lives on.
+  void not_ended();
   void freed(void* pointer);
   void stream_created(std::int32_t device, chipset_stream stream);
   std::string stream_fault(chipset_stream stream) const;
@@ -112,6 +115,15 @@ class Checker {
     std::uintptr_t end;
   };
 
+  // What the present call of this thread ends.
+  struct Ended {
+    std::map<std::uintptr_t, Memory>::node_type memory;
+    std::unordered_map<chipset_stream, Stream>::node_type stream;
+    std::unordered_map<chipset_event, Event>::node_type event;
+    std::unordered_map<chipset_comm, Comm>::node_type comm;
+  };
+  Ended& ended();  // with mutex_ held
+
   static std::vector<Piece> pieces(const Operand& operand);
   std::string operand_fault(const Operand& operand, const Stream* stream);
   std::string bounds_fault(const Operand& operand, std::uintptr_t begin, std::uintptr_t end,
@@ -131,6 +143,7 @@ class Checker {
   mutable std::mutex mutex_;
   std::map<std::uintptr_t, Memory> memory_;
   std::deque<Freed> freed_;
+  std::unordered_map<std::thread::id, Ended> ended_;
   std::unordered_map<chipset_stream, Stream> streams_;
   std::unordered_map<chipset_event, Event> events_;
   std::unordered_map<chipset_comm, Comm> comms_;

@@ -100,7 +100,9 @@ chipset_status watched(Plugin& plugin, chipset_status (*function)(A...), A... ar
                                                    : call<F>(plugin, function, args...);
   if (checker != nullptr) {
     check_answer(plugin, F, status);
-    if (status == CHIPSET_STATUS_OK) note_call<F>(*checker, args...);
+    if (took_effect<F>(status)) note_call<F>(*checker, args...);
+    // What a lost device was asked to end is gone with it.
+    if (status != CHIPSET_STATUS_OK && status != CHIPSET_STATUS_DEVICE_LOST) checker->not_ended();
   }
   if (watch().trace)
     trace_call(plugin, F, start, trace_now(), stream_of(args...), operands_of<F>(args...),

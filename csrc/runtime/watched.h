@@ -174,6 +174,15 @@ void note_call(Checker& checker, A... arguments) {
     });
 }
 
+// Whether the call did its part although it reports a fault: a synchronisation that surfaces the
+// fault of enqueued work has waited for that work all the same (ERR-003).
+template <Fn F>
+bool took_effect(chipset_status status) {
+  constexpr bool waits = F == Fn::stream_sync || F == Fn::device_sync || F == Fn::event_query;
+  return status == CHIPSET_STATUS_OK ||
+         (waits && (status == CHIPSET_STATUS_OUT_OF_RANGE || status == CHIPSET_STATUS_DEVICE_LOST));
+}
+
 // Calls that end something change what is known before they are made, since another thread may get
 // the same address again at once.
 template <Fn F, class... A>
