@@ -109,10 +109,9 @@ chipset_status mem_free(std::int32_t device, void* pointer) {
                       " of stream ", user->number,
                       " has yet to use it; synchronise with that stream first, or tell the "
                       "allocator of it (record_stream)"));
-  if (in_flight(a->base, a->end()) && !device_at(device).lost)
-    return fault(text(what, ", ", text_of(*a),
-                      ", is freed before the host has waited for the copy that uses it; "
-                      "synchronise with its stream first"));
+  if (const std::string flight = flight_text(a->base, a->end());
+      !flight.empty() && !device_at(device).lost)
+    return fault(text(what, ", ", text_of(*a), ", is freed while it is used by ", flight));
   release(*a);
   return CHIPSET_STATUS_OK;
 }

@@ -86,7 +86,7 @@ chipset_status unknown_stream(chipset_stream stream);
 chipset_status unknown_event(chipset_event event);
 // Places, then contents: the first fault of the operands, else OK. Call with the lock.
 chipset_status check_placement(const Operands& operands, std::int32_t device);
-chipset_status check_contents(const Operands& operands);
+chipset_status check_contents(const Operands& operands, Severity most = Severity::fault);
 void mark_outputs(const Operands& operands);
 void add_spans(Work& work, const Operands& operands);
 double bytes_of(const Operands& operands);

@@ -138,6 +138,12 @@ bool in_flight(std::uintptr_t begin, std::uintptr_t end) {
                      [&](const Flight& f) { return f.begin < end && begin < f.end; });
 }
 
+std::string flight_text(std::uintptr_t begin, std::uintptr_t end) {
+  for (const Flight& f : flights())
+    if (f.begin < end && begin < f.end) return text_of(f);
+  return "";
+}
+
 void land(const std::vector<std::uint64_t>& host_clock) {
   std::vector<Span> landed;
   std::erase_if(flights(), [&](const Flight& f) {

@@ -103,6 +103,8 @@ void take_off(Flight flight);
 // Forgets the copies that the host's clock says have been waited for, after checking them.
 void land(const std::vector<std::uint64_t>& host_clock);
 bool in_flight(std::uintptr_t begin, std::uintptr_t end);
+// The first such copy of the bytes, and what is missing; or "".
+std::string flight_text(std::uintptr_t begin, std::uintptr_t end);
 
 // Installs the handler that turns a SIGSEGV into a report.
 void install_handler();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies and fills, and what all functions with operands share.
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -28,13 +29,14 @@ chipset_status check_placement(const Operands& operands, std::int32_t device) {
   return CHIPSET_STATUS_OK;
 }
 
-chipset_status check_contents(const Operands& operands) {
+chipset_status check_contents(const Operands& operands, Severity most) {
+  const Severity severity = std::min(config().uninitialised, most);
   for (const Operand& o : operands) {
     if (o.access == Access::write) continue;
     const std::string found = unwritten_fault(o);
     if (found.empty()) continue;
-    if (config().uninitialised == Severity::fault) return fault(found);
-    note(config().uninitialised, found);
+    if (severity == Severity::fault) return fault(found);
+    note(severity, found);
   }
   return CHIPSET_STATUS_OK;
 }
@@ -114,7 +116,8 @@ chipset_status mem_copy(chipset_stream handle, void* destination, const void* so
   work.seconds =
       copy_seconds(to_host || from_host ? Path::host : Path::device, static_cast<double>(bytes));
   if (to_host) {
-    if (const auto s = check_contents(operands); s != CHIPSET_STATUS_OK) return s;
+    // To copy undefined bytes is legal, to compute with them hardly ever meant.
+    check_contents(operands, Severity::warning);
   } else if (from_host) {
     mark_outputs(operands);
   } else {
