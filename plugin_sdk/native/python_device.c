@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The library behind chipset_sdk.PythonDevice. The table lies in Python's memory: the option 'table'
-// holds its address and that of a variable that wants the host's, as two hexadecimal numbers.
+// The library behind chipset_sdk.PythonDevice. The table lies in Python's memory: the option
+// 'table' holds its address and that of a variable that wants the host's, as two hexadecimal
+// numbers.
 #include <inttypes.h>
 #include <stdio.h>
 

@@ -32,8 +32,8 @@
 #define TYPE_f8e5m2 u8
 #define CLASS(X) CAT(CLASS_, X)
 #define TYPE(X) CAT(TYPE_, X)
-#define SCALAR(X) CAT(S_, CLASS(X))   // one element, as held
-#define VECTOR(X) CAT(v, CLASS(X))    // W elements, as held
+#define SCALAR(X) CAT(S_, CLASS(X))  // one element, as held
+#define VECTOR(X) CAT(v, CLASS(X))   // W elements, as held
 #define CV(class, x) CAT(CV_, class)(x)
 
 // ---- one element ----
@@ -134,24 +134,24 @@ FUNC vui bf16_bits(vf x) {
 }
 
 // Per dtype: part_X reads n <= W elements at a stride, `fill` for the rest; put_part_X writes them.
-#define ACCESS(X)                                                                             \
-  FUNC VECTOR(X) CAT(part_, X)(const GLOBAL TYPE(X) * p, i64 i, i64 stride, i32 n,            \
-                               SCALAR(X) fill) {                                              \
-    union {                                                                                   \
-      SCALAR(X) e[W];                                                                         \
-      VECTOR(X) v;                                                                            \
-    } u;                                                                                      \
-    for (i32 k = 0; k < W; ++k) u.e[k] = k < n ? GET(X, p, i + k * stride) : fill;            \
-    return u.v;                                                                               \
-  }                                                                                           \
-  FUNC void CAT(put_part_, X)(GLOBAL TYPE(X) * p, i64 i, i64 stride, i32 n, VECTOR(X) v) {    \
-    union {                                                                                   \
-      SCALAR(X) e[W];                                                                         \
-      VECTOR(X) v;                                                                            \
-    } u;                                                                                      \
-    u.v = v;                                                                                  \
-    for (i32 k = 0; k < W; ++k)                                                               \
-      if (k < n) PUT(X, p, i + k * stride, u.e[k]);                                           \
+#define ACCESS(X)                                                                          \
+  FUNC VECTOR(X)                                                                           \
+      CAT(part_, X)(const GLOBAL TYPE(X) * p, i64 i, i64 stride, i32 n, SCALAR(X) fill) {  \
+    union {                                                                                \
+      SCALAR(X) e[W];                                                                      \
+      VECTOR(X) v;                                                                         \
+    } u;                                                                                   \
+    for (i32 k = 0; k < W; ++k) u.e[k] = k < n ? GET(X, p, i + k * stride) : fill;         \
+    return u.v;                                                                            \
+  }                                                                                        \
+  FUNC void CAT(put_part_, X)(GLOBAL TYPE(X) * p, i64 i, i64 stride, i32 n, VECTOR(X) v) { \
+    union {                                                                                \
+      SCALAR(X) e[W];                                                                      \
+      VECTOR(X) v;                                                                         \
+    } u;                                                                                   \
+    u.v = v;                                                                               \
+    for (i32 k = 0; k < W; ++k)                                                            \
+      if (k < n) PUT(X, p, i + k * stride, u.e[k]);                                        \
   }
 // Floats of 8 bits have no vector form.
 #define VLD_f8e4m3(p, i) part_f8e4m3(p, i, 1, W, 0)
@@ -164,28 +164,28 @@ FUNC vui bf16_bits(vf x) {
 // n elements from i on, `stride` apart; whole vectors of adjacent ones take the short way.
 #define LOAD_N(X, p, i, stride, n, fill) \
   ((n) >= W && (stride) == 1 ? LOAD(X, p, i) : CAT(part_, X)(p, i, stride, n, fill))
-#define STORE_N(X, p, i, stride, n, v)           \
-  do {                                           \
-    if ((n) >= W && (stride) == 1)               \
-      STORE(X, p, i, v);                         \
-    else                                         \
-      CAT(put_part_, X)(p, i, stride, n, v);     \
+#define STORE_N(X, p, i, stride, n, v)       \
+  do {                                       \
+    if ((n) >= W && (stride) == 1)           \
+      STORE(X, p, i, v);                     \
+    else                                     \
+      CAT(put_part_, X)(p, i, stride, n, v); \
   } while (0)
 
 // ---- reductions ----
-#define FOLD(name, class, combine)                         \
-  FUNC CAT(S_, class) name(CAT(v, class) v) {              \
-    union {                                                \
-      CAT(S_, class) e[W];                                 \
-      CAT(v, class) v;                                     \
-    } u;                                                   \
-    u.v = v;                                               \
-    for (i32 half_ = W / 2; half_ > 0; half_ /= 2)         \
-      for (i32 k = 0; k < half_; ++k) {                    \
-        CAT(S_, class) a = u.e[k], b = u.e[k + half_];     \
-        u.e[k] = combine;                                  \
-      }                                                    \
-    return u.e[0];                                         \
+#define FOLD(name, class, combine)                     \
+  FUNC CAT(S_, class) name(CAT(v, class) v) {          \
+    union {                                            \
+      CAT(S_, class) e[W];                             \
+      CAT(v, class) v;                                 \
+    } u;                                               \
+    u.v = v;                                           \
+    for (i32 half_ = W / 2; half_ > 0; half_ /= 2)     \
+      for (i32 k = 0; k < half_; ++k) {                \
+        CAT(S_, class) a = u.e[k], b = u.e[k + half_]; \
+        u.e[k] = combine;                              \
+      }                                                \
+    return u.e[0];                                     \
   }
 FOLD(fold_sum_f, f, a + b)
 FOLD(fold_max_f, f, (a > b || a != a ? a : b))
@@ -202,20 +202,20 @@ FOLD(fold_min_d, d, (a < b || a != a ? a : b))
 #define GROUP_FOLD(name, class, combine) \
   FUNC CAT(S_, class) name(CAT(S_, class) x, LOCAL CAT(S_, class) * room) { return x; }
 #else
-#define GROUP_FOLD(name, class, combine)                                        \
-  FUNC CAT(S_, class) name(CAT(S_, class) x, LOCAL CAT(S_, class) * room) {     \
-    i32 lane = LANE;                                                            \
-    BARRIER();                                                                  \
-    room[lane] = x;                                                             \
-    BARRIER();                                                                  \
-    for (i32 width = LANES / 2; width > 0; width /= 2) {                        \
-      if (lane < width) {                                                       \
-        CAT(S_, class) a = room[lane], b = room[lane + width];                  \
-        room[lane] = combine;                                                   \
-      }                                                                         \
-      BARRIER();                                                                \
-    }                                                                           \
-    return room[0];                                                             \
+#define GROUP_FOLD(name, class, combine)                                    \
+  FUNC CAT(S_, class) name(CAT(S_, class) x, LOCAL CAT(S_, class) * room) { \
+    i32 lane = LANE;                                                        \
+    BARRIER();                                                              \
+    room[lane] = x;                                                         \
+    BARRIER();                                                              \
+    for (i32 width = LANES / 2; width > 0; width /= 2) {                    \
+      if (lane < width) {                                                   \
+        CAT(S_, class) a = room[lane], b = room[lane + width];              \
+        room[lane] = combine;                                               \
+      }                                                                     \
+      BARRIER();                                                            \
+    }                                                                       \
+    return room[0];                                                         \
   }
 #endif
 GROUP_FOLD(group_sum_f, f, a + b)

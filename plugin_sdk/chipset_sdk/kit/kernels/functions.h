@@ -114,7 +114,8 @@ FUNC sc digamma_(sc x) {
   if (x == K(INFINITY)) return x;
   const sc z = K(1) / (x * x);
   const sc series =
-      z * (K(1.0 / 12) - z * (K(1.0 / 120) - z * (K(1.0 / 252) - z * (K(1.0 / 240) - z * K(1.0 / 132)))));
+      z * (K(1.0 / 12) -
+           z * (K(1.0 / 120) - z * (K(1.0 / 252) - z * (K(1.0 / 240) - z * K(1.0 / 132)))));
   return result + log(x) - K(0.5) / x - series;
 }
 // The power series, all of whose terms are positive (DLMF 10.25.2); beyond 30 the asymptotic one

@@ -38,12 +38,14 @@ FUNC vf rounded_to_odd(vd x) {
 }
 #endif
 
-#define FETCH(X, KIND, p, at, k)                                                             \
-  TO_COMPUTE(KIND == ADJACENT ? LOAD_N(X, p, at + i, 1, n, 0)                                \
-                              : CAT(part_, X)(p, at + i * walk.stride[0][k], walk.stride[0][k], n, 0))
+#define FETCH(X, KIND, p, at, k)                 \
+  TO_COMPUTE(KIND == ADJACENT                    \
+                 ? LOAD_N(X, p, at + i, 1, n, 0) \
+                 : CAT(part_, X)(p, at + i * walk.stride[0][k], walk.stride[0][k], n, 0))
 
 KERNEL(pointwise)(GLOBAL TYPE(OUT) * out, const GLOBAL TYPE(A) * a, const GLOBAL TYPE(B) * b,
-                  const GLOBAL TYPE(Z) * c, const Walk walk, const i64 rows, const Numbers numbers) {
+                  const GLOBAL TYPE(Z) * c, const Walk walk, const i64 rows,
+                  const Numbers numbers) {
   const vc p0 = (vc)(numbers.p[0]), p1 = (vc)(numbers.p[1]), p2 = (vc)(numbers.p[2]),
            p3 = (vc)(numbers.p[3]);
   const IDX inner = (IDX)walk.size[0];

@@ -42,7 +42,7 @@ FUNC i64 reduced_offset(const Reduced* reduced, i64 row) {
 #if WITH_INDEX
 #define BEATS(x, best) (BETTER(x, best) || (x != x && best == best))
 // Of two findings: NaN before number, then the better, then the lower place.
-#define WINS(x, i, y, j)                                        \
+#define WINS(x, i, y, j) \
   (x != x ? (y == y || i < j) : (y == y && (BETTER(x, y) || (x == y && i < j))))
 #endif
 

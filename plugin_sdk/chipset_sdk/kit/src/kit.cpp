@@ -124,8 +124,7 @@ Binary read_cached(const std::filesystem::path& path, const std::string& key) {
 
 // To a file of its own, then renamed: two processes may write one name at once, and a reader sees a
 // whole file or none. A folder that cannot be written to costs compilations, not the call.
-void write_cached(const std::filesystem::path& path, const std::string& key,
-                  const Binary& binary) {
+void write_cached(const std::filesystem::path& path, const std::string& key, const Binary& binary) {
   static std::atomic<uint64_t> serial{0};
   std::error_code error;
   std::filesystem::create_directories(path.parent_path(), error);
@@ -226,8 +225,8 @@ void* Kit::build(const std::string& source, const char* name) {
   try {
     binary = backend_.compile(source, "");
   } catch (const sdk::Error& error) {
-    throw sdk::Error(error.status(), "kernel '" + std::string(name) + "' does not compile: " +
-                                         explained(error.what(), source));
+    throw sdk::Error(error.status(), "kernel '" + std::string(name) +
+                                         "' does not compile: " + explained(error.what(), source));
   }
   void* kernel = backend_.load(binary, name);
   ++counts_.compiled;

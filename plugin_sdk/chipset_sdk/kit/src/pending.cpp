@@ -3,19 +3,13 @@
 #include "source.h"
 
 namespace chipset::kit {
-#define PENDING(name, args)                                    \
-  void Kit::name(chipset_stream, const chipset_##args&) {      \
-    unsupported("the kernel kit has no " #name " yet");        \
+#define PENDING(name, args)                               \
+  void Kit::name(chipset_stream, const chipset_##args&) { \
+    unsupported("the kernel kit has no " #name " yet");   \
   }
 PENDING(gemm, gemm_args)
-PENDING(gather, gather_args)
-PENDING(scatter, scatter_args)
 PENDING(attention, attention_args)
 PENDING(attention_backward, attention_args)
-PENDING(softmax, softmax_args)
-PENDING(softmax_backward, softmax_args)
-PENDING(norm, norm_args)
-PENDING(norm_backward, norm_args)
 PENDING(rotary, rotary_args)
 PENDING(cross_entropy, cross_entropy_args)
 PENDING(cross_entropy_backward, cross_entropy_args)

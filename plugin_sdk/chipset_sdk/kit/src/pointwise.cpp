@@ -134,10 +134,9 @@ void Kit::pointwise(chipset_stream stream, const chipset_pointwise_args& argumen
     return a == CHIPSET_DTYPE_I64 ? CHIPSET_DTYPE_I64 : CHIPSET_DTYPE_I32;
   };
   if (copy)
-    plan.compute = arguments.input[0] == nullptr ? widest(out.dtype, out.dtype)
-                   : in[0].dtype == CHIPSET_DTYPE_F64
-                       ? CHIPSET_DTYPE_F64
-                       : widest(in[0].dtype, in[0].dtype);
+    plan.compute = arguments.input[0] == nullptr      ? widest(out.dtype, out.dtype)
+                   : in[0].dtype == CHIPSET_DTYPE_F64 ? CHIPSET_DTYPE_F64
+                                                      : widest(in[0].dtype, in[0].dtype);
   if (op == CHIPSET_POINTWISE_OP_FILL) {
     plan.compute = widest(out.dtype, out.dtype);
   } else if (op == CHIPSET_POINTWISE_OP_ARANGE && traits_.fp64 && is_float(plan.compute)) {
@@ -158,8 +157,7 @@ void Kit::pointwise(chipset_stream stream, const chipset_pointwise_args& argumen
   std::array<const int64_t*, 4> strides = {out.stride, kNone, kNone, kNone};
   for (int k = 0; k < formula.arity; ++k)
     if (arguments.input[k] != nullptr) strides[k + 1] = in[k].stride;
-  const auto walk =
-      make_walk<4>(out.rank, out.shape, strides, op == CHIPSET_POINTWISE_OP_ARANGE);
+  const auto walk = make_walk<4>(out.rank, out.shape, strides, op == CHIPSET_POINTWISE_OP_ARANGE);
 
   plan.out = out.dtype;
   plan.out_adjacent = walk.stride[0][0] == 1 || walk.inner() == 1;
@@ -171,16 +169,14 @@ void Kit::pointwise(chipset_stream stream, const chipset_pointwise_args& argumen
     need_fp64(traits_, in[k].dtype);
     plan.in[k] = in[k].dtype;
     const int64_t step = walk.stride[0][k + 1];
-    plan.kind[k] = walk.inner() == 1 || step == 1 ? kAdjacent
-                   : step == 0                    ? kRepeated
-                                                  : kStrided;
+    plan.kind[k] = walk.inner() == 1 || step == 1 ? kAdjacent : step == 0 ? kRepeated : kStrided;
     // A condition is no value of the compute class, so that it has no row of its own.
     if (op == CHIPSET_POINTWISE_OP_WHERE && k == 0 && plan.kind[0] == kRepeated)
       plan.kind[0] = kStrided;
   }
 
-  const Signature signature{kPointwise,   op,           plan.compute, plan.out,
-                            plan.in[0],   plan.in[1],   plan.in[2],   plan.kind[0],
+  const Signature signature{kPointwise,   op,           plan.compute,      plan.out,
+                            plan.in[0],   plan.in[1],   plan.in[2],        plan.kind[0],
                             plan.kind[1], plan.kind[2], plan.out_adjacent, plan.wide_index};
   void* kernel = this->kernel(signature, "pointwise", [&] { return source_of(plan, traits_); });
 

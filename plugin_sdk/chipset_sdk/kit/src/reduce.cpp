@@ -57,8 +57,7 @@ How how(int op, char held, double p) {
       if (std::isinf(p) && p > 0)
         return {"fabs(CV(A, x))", "((a) > (b) || (a) != (a) ? (a) : (b))", "0", "(a)"};
       if (std::isinf(p))
-        return {"fabs(CV(A, x))", "((a) < (b) || (a) != (a) ? (a) : (b))", "((sa)INFINITY)",
-                "(a)"};
+        return {"fabs(CV(A, x))", "((a) < (b) || (a) != (a) ? (a) : (b))", "((sa)INFINITY)", "(a)"};
       return {"pow(fabs(CV(A, x)), (va)((sa)param))", "((a) + (b))", "0",
               "pow(a, (sa)1 / (sa)param)"};
     case kSquaresAround:
@@ -96,8 +95,7 @@ class Reducer {
   void run(const Reduction& r) {
     const Traits& traits = kit_.traits();
     const bool arg = r.op == CHIPSET_REDUCE_OP_ARGMAX || r.op == CHIPSET_REDUCE_OP_ARGMIN;
-    const bool extreme =
-        arg || r.op == CHIPSET_REDUCE_OP_MAX || r.op == CHIPSET_REDUCE_OP_MIN;
+    const bool extreme = arg || r.op == CHIPSET_REDUCE_OP_MAX || r.op == CHIPSET_REDUCE_OP_MIN;
     const bool with_index = arg || (extreme && r.indices != nullptr);
     const bool truth = r.op == CHIPSET_REDUCE_OP_ANY || r.op == CHIPSET_REDUCE_OP_ALL ||
                        r.op == CHIPSET_REDUCE_OP_COUNT_NONZERO;
@@ -121,8 +119,7 @@ class Reducer {
         r.input.rank, kept_size,
         {r.output.stride, r.input.stride, r.indices != nullptr ? r.indices->stride : kNone},
         r.shifts != nullptr || r.op == kMeanOf || r.op == kLargestOf);
-    const auto reduced =
-        make_walk<1>(r.input.rank, reduced_size, {r.input.stride}, with_index);
+    const auto reduced = make_walk<1>(r.input.rank, reduced_size, {r.input.stride}, with_index);
     int64_t results = 1, length = 1;
     for (int d = 0; d < r.input.rank; ++d) results *= kept_size[d], length *= reduced_size[d];
     if (with_index && length > INT32_MAX && (held == 'f' || held == 'i'))
@@ -138,8 +135,8 @@ class Reducer {
 
     // Pieces: enough to occupy the device, each worth its while. Their number depends on nothing
     // but shapes and the device, so that the same call gives the same bits.
-    const int64_t columns_units = columns ? results / kept.size[0] * ceil_div(kept.size[0], width)
-                                          : results;
+    const int64_t columns_units =
+        columns ? results / kept.size[0] * ceil_div(kept.size[0], width) : results;
     int64_t pieces = 1;
     if (!with_index && length > 0) {
       const int64_t wanted_units = int64_t{traits.compute_units} * (traits.is_cpu ? 4 : 256);
@@ -218,8 +215,7 @@ class Reducer {
         .i64(length)
         .i64(pieces)
         .f32(r.param)
-        .run({group_count(traits, ceil_div(results, lanes), pieces)},
-             static_cast<uint32_t>(lanes));
+        .run({group_count(traits, ceil_div(results, lanes), pieces)}, static_cast<uint32_t>(lanes));
   }
 
  private:
@@ -265,11 +261,9 @@ void Kit::reduce(chipset_stream stream, const chipset_reduce_args& arguments) {
   if (!var && op != CHIPSET_REDUCE_OP_LOGSUMEXP) return reducer.run(r);
 
   const char held = dialect_class(r.compute);
-  if (held != 'f' && held != 'd')
-    unsupported("variance or log-sum-exp computed in integers");
+  if (held != 'f' && held != 'd') unsupported("variance or log-sum-exp computed in integers");
   const int32_t shift_dtype = held == 'd' ? CHIPSET_DTYPE_F64 : CHIPSET_DTYPE_F32;
-  const int64_t shift_bytes =
-      (sdk::numel(r.output) * sdk::dtype_size(shift_dtype) + 63) / 64 * 64;
+  const int64_t shift_bytes = (sdk::numel(r.output) * sdk::dtype_size(shift_dtype) + 63) / 64 * 64;
   reducer.partial_bytes = sdk::numel(r.output) * 8 * 32;
   char* room = static_cast<char*>(
       backend_.scratch(stream, static_cast<uint64_t>(shift_bytes + reducer.partial_bytes)));

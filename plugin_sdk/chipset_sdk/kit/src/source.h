@@ -29,6 +29,7 @@ enum Program : uint8_t {
   kNorm,
   kNormBackward,
   kNormWeights,
+  kNormWeightsFinish,
   kRotary,
   kCrossEntropy,
   kCrossEntropyBackward,
@@ -87,6 +88,8 @@ class Launch {
   Launch& i64(int64_t number) { return value(number); }
   Launch& i32(int64_t number) { return value(static_cast<int32_t>(number)); }
   Launch& f32(double number) { return value(static_cast<float>(number)); }
+  // In the class computed in: 'f' or 'd'.
+  Launch& real(char held, double number) { return held == 'd' ? value(number) : f32(number); }
   void run(Size3 grid, uint32_t lanes) {
     Argument arguments[kMost];
     for (uint32_t i = 0; i < count_; ++i)
@@ -95,7 +98,7 @@ class Launch {
   }
 
  private:
-  static constexpr uint32_t kMost = 32, kRoom = 1536;
+  static constexpr uint32_t kMost = 64, kRoom = 2048;
   Launch& add(const void* data, uint32_t bytes, bool is_address) {
     used_ = (used_ + 7) & ~7u;
     if (count_ == kMost || used_ + bytes > kRoom)
@@ -188,7 +191,20 @@ inline uint32_t group_count(const Traits& traits, int64_t units, int64_t cost) {
   if (traits.is_cpu) most = std::min(most, std::max<int64_t>(1, units * cost / kGrain));
   return static_cast<uint32_t>(std::clamp<int64_t>(units, 1, std::max<int64_t>(most, 1)));
 }
+// A program of rows.h: vectors as wide as the class, a group to a row.
+inline uint32_t row_groups(const Traits& traits, int64_t rows, int64_t length) {
+  return group_count(traits, rows, length);
+}
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Sizes and strides of up to four operands over the rows of a tensor.
+using Outer = Walk<4>;
+inline int64_t row_stride(const chipset_tensor& tensor) {
+  return tensor.rank >= 2 ? tensor.stride[tensor.rank - 2] : 0;
+}
+inline int64_t step_of(const chipset_tensor* tensor) {
+  return tensor != nullptr && tensor->rank > 0 ? tensor->stride[tensor->rank - 1] : 0;
+}
 
 // Throws UNSUPPORTED for F64 where the device has none.
 inline void need_fp64(const Traits& traits, int32_t dtype) {

@@ -21,9 +21,8 @@ inline double erfinv(double y) {
   for (int i = 0; i < 3; ++i) {
     // erfc keeps the digits of y close to 1.
     const double error =
-        std::fabs(y) < 0.5
-            ? std::erf(x) - y
-            : std::copysign(1.0, y) * ((1 - std::fabs(y)) - std::erfc(std::fabs(x)));
+        std::fabs(y) < 0.5 ? std::erf(x) - y
+                           : std::copysign(1.0, y) * ((1 - std::fabs(y)) - std::erfc(std::fabs(x)));
     x -= error / (2 / std::sqrt(pi) * std::exp(-x * x));
   }
   return y == 0 ? y : x;
