@@ -110,10 +110,16 @@ class Context:
     # ---- raw calls ----------------------------------------------------------------------------
 
     def expect(self, wanted: Status, function: str, *arguments: Any) -> None:
-        """Calls a function and fails unless it answers so; any but OK must come with a text."""
+        """Calls a function and fails unless it answers so; any but OK must come with a text.
+
+        Raises:
+            Unsupported: OK was wanted, and the chip does not do this call.
+        """
         _runtime.take_error()
         status = Status(self.chip.status(function, *arguments))
         text = _runtime.take_error()
+        if status == Status.UNSUPPORTED and wanted == Status.OK and text:
+            raise Unsupported(f"{function}: {text}")
         if status != wanted:
             raise CaseFailure(f"{function} answered {status.name} ({text!r}), not {wanted.name}")
         if status not in (Status.OK, Status.NOT_READY) and not text:

@@ -1,0 +1,189 @@
+"""``chipset certify``: what it counts, writes, resumes, waives and verifies."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as xml
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FILL = "memory/fill/every-size-and-offset"
+
+
+def test_the_good_chip_reaches_the_level(certify: Callable[..., Any]) -> None:
+    run = certify("--level", "1", device="cpu")
+    assert run.status == 0, run.text
+    document = run.document
+    assert document["device"] == "cpu:0" and document["emulated"] is False
+    assert document["level_reached"] == 1 and document["failures"] == []
+    for level in document["levels"]:
+        assert level["reached"] and level["passed"] > 20
+        kinds = ("passed", "failed", "unsupported", "waived", "crashed", "hung", "not_run")
+        assert sum(level[kind] for kind in kinds) == level["cases"]
+    assert document["content_hash"].startswith("sha256:")
+    suites = xml.fromstring((run.folder / "junit.xml").read_text()).findall("testsuite")
+    assert [int(suite.get("tests", 0)) for suite in suites] == [
+        level["cases"] for level in document["levels"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"), [("crash", "killed by SIGABRT"), ("exit", "exited with status 3")]
+)
+def test_a_crash_is_one_case_and_the_run_goes_on(
+    certify: Callable[..., Any], fault: str, why: str
+) -> None:
+    run = certify("--level", "0", "--only", "memory", fault=fault)
+    assert run.status == 1
+    assert run.cases[FILL]["outcome"] == "crashed" and why in run.cases[FILL]["message"]
+    assert run.cases["memory/copy/device-to-device"]["outcome"] == "passed"
+    assert run.document["levels"][0]["crashed"] >= 1
+    root = xml.fromstring((run.folder / "junit.xml").read_text())
+    assert {e.get("type") for e in root.iter("error")} == {"crashed"}
+
+
+def test_a_hang_is_one_case_and_the_run_goes_on(certify: Callable[..., Any]) -> None:
+    run = certify("--level", "1", "--only", "event/[bu]*", "--timeout", "3", fault="hang")
+    assert run.status == 1
+    assert run.cases["event/blocking-query-waits"]["outcome"] == "hung"
+    assert run.cases["event/unrecorded-has-passed"]["outcome"] == "hung"
+    assert run.document["levels"][1]["hung"] == 2
+
+
+def test_what_is_next_names_function_text_and_script(
+    certify: Callable[..., Any], run_python: Callable[..., Any], faulty: Callable[[str], str]
+) -> None:
+    run = certify("--level", "0", fault="short")
+    assert run.status == 1 and run.document["level_reached"] is None
+    following = run.document["next"]
+    assert run.cases[FILL]["outcome"] == "failed"
+    assert following["specification"] and following["reproducer"]
+    reproducer = run.cases[FILL]["reproducer"]
+    assert len(reproducer.splitlines()) <= 10
+
+    def rerun(fault: str) -> Any:
+        program = f"import sys; sys.path.insert(0, {faulty(fault)!r})\n{reproducer}"
+        return run_python(program, env={"CHIPSET_PLUGINS": "chipset_faulty"})
+
+    assert "mem_fill" in rerun("short").stderr
+    again = rerun("none")
+    assert again.returncode == 0 and "passed" in again.stdout
+
+
+def test_a_part_reaches_no_level(certify: Callable[..., Any]) -> None:
+    run = certify("--level", "0", "--only", "mem_fill")
+    assert run.status == 0 and run.document["reached"]
+    assert run.document["level_reached"] is None and run.document["levels"][0]["not_run"] > 20
+    wrong = certify("--level", "0", "--only", "no-such")
+    assert wrong.status == 1 and "no case matches 'no-such'" in wrong.document["error"]
+
+
+def test_mandatory_is_not_unsupported(certify: Callable[..., Any]) -> None:
+    run = certify("--level", "0", "--only", FILL, fault="refuse")
+    assert run.cases[FILL]["outcome"] == "failed"
+    assert run.cases[FILL]["message"].startswith("mandatory, but not supported")
+    assert "does not fill" in run.cases[FILL]["message"]
+
+
+# ---- declarations --------------------------------------------------------------------------------
+
+REASON = 'reason = "The chip fills one byte too few, which its vendor knows."'
+
+
+def declared(tmp_path: Path, kind: str, cases: str, more: str = "") -> str:
+    path = tmp_path / "conformance.toml"
+    path.write_text(f'[[{kind}]]\ncases = "{cases}"\n{REASON}\n{more}\n')
+    return str(path)
+
+
+def test_a_declared_failure_is_waived_until_it_expires(
+    certify: Callable[..., Any], tmp_path: Path
+) -> None:
+    only = ("--level", "0", "--only", FILL)
+    path = declared(tmp_path, "expected_failure", "memory/fill/*", "expires = 2999-01-01")
+    run = certify(*only, "--declarations", path, fault="short")
+    assert run.status == 0 and run.cases[FILL]["outcome"] == "waived"
+    assert run.document["waivers"][0]["expires"] == "2999-01-01"
+    path = declared(tmp_path, "expected_failure", "memory/fill/*", "expires = 2001-01-01")
+    run = certify(*only, "--declarations", path, fault="short")
+    assert run.status == 1 and run.cases[FILL]["outcome"] == "failed"
+    path = declared(tmp_path, "unsupported", "memory/fill/*")
+    run = certify(*only, "--declarations", path, fault="short")
+    assert run.cases[FILL]["outcome"] == "failed", "unsupported excuses no wrong result"
+    run = certify(*only, "--declarations", path, fault="refuse")
+    assert run.status == 0 and run.cases[FILL]["outcome"] == "waived"
+
+
+def test_an_expected_failure_that_passes_is_an_error(
+    certify: Callable[..., Any], tmp_path: Path
+) -> None:
+    path = declared(tmp_path, "expected_failure", FILL)
+    run = certify("--level", "0", "--only", FILL, "--declarations", path)
+    assert run.status == 1 and "remove or narrow" in run.cases[FILL]["message"]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('[[unsupported]]\ncases = "*"\nreason = "Everything is beyond this chip."', "glob"),
+        ('[[unsupported]]\ncases = "a/*"\nreason = "todo"', "full sentence"),
+        ('[[unsupported]]\ncases = "a/*"', "needs cases and reason"),
+        ('[[waived]]\ncases = "a/*"', "unknown table 'waived'"),
+        (f'[[unsupported]]\ncases = "a/*"\n{REASON}\nexpires = "soon"', "date"),
+        ("[[unsupported]", "conformance.toml"),
+    ],
+)
+def test_bad_declarations_are_refused(tmp_path: Path, text: str, why: str) -> None:
+    from chipset_conformance.declarations import DeclarationError, read
+
+    path = tmp_path / "conformance.toml"
+    path.write_text(text)
+    with pytest.raises(DeclarationError, match=why):
+        read(path)
+
+
+# ---- resume and verify ---------------------------------------------------------------------------
+
+
+def test_a_run_is_resumed_where_it_ended(certify: Callable[..., Any]) -> None:
+    whole = certify("--level", "0", device="cpu")
+    journal = whole.folder / "journal.jsonl"
+    lines = journal.read_text().splitlines(keepends=True)
+    kept = [json.loads(line) for line in lines[1:6]]
+    kept[0]["notes"] = ["from the earlier part"]
+    cut_off = lines[6][: len(lines[6]) // 2]
+    journal.write_text(lines[0] + "".join(json.dumps(r) + "\n" for r in kept) + cut_off)
+    run = certify("--level", "0", "--resume", device="cpu")
+    assert run.status == 0, run.text
+    assert run.cases[kept[0]["id"]]["notes"] == ["from the earlier part"]
+    assert run.document["levels"][0]["not_run"] == 0
+    other = certify("--level", "0", "--resume", "--seed", "5", device="cpu")
+    assert other.status == 1 and "belongs to another run" in other.document["error"]
+
+
+def test_a_certificate_is_verified(
+    certify: Callable[..., Any], run_python: Callable[..., Any]
+) -> None:
+    path = certify("--level", "0", device="cpu").folder / "certificate.json"
+
+    def verify() -> tuple[int, dict[str, Any]]:
+        done = run_python("-m", "chipset.cli", "certify", "--verify", str(path), "--json")
+        return done.returncode, json.loads(done.stdout)
+
+    status, result = verify()
+    assert status == 0 and result["hash_matches"] and result["sampled"] > 20
+    document = json.loads(path.read_text())
+    for case in document["cases"]:
+        if case["outcome"] == "passed":
+            case["outcome"] = "failed"
+    path.write_text(json.dumps(document))
+    status, result = verify()
+    assert status == 1 and not result["hash_matches"] and result["differences"]
+
+
+def test_an_unknown_device_is_said(certify: Callable[..., Any]) -> None:
+    run = certify(device="nochip")
+    assert run.status == 1 and "no device 'nochip'" in run.document["error"]
