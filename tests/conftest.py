@@ -11,7 +11,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCE_ROOTS = ["core", "layers", "plugins/cpu", "plugins/opencl", "plugins/sim", "plugin_sdk", "conformance"]
+SOURCE_ROOTS = [
+    "core",
+    "layers",
+    "plugins/cpu",
+    "plugins/opencl",
+    "plugins/sim",
+    "plugin_sdk",
+    "conformance",
+]
 
 # A developer's own settings must not change what a test sees. The cache is kept: it holds
 # downloads only, each verified by checksum.

@@ -117,7 +117,11 @@ def module(table: Table) -> str:
             f"    Function({literal(f.name)}, {literal(f.group)}, {f.required}, ({params}), "
             f"{literal(f.doc)}, {literal(f.composed)}, {f.since}),"
         )
-    out += [")", "", "# Fields of each argument struct that point to tensors; the rest are plain addresses."]
+    out += [
+        ")",
+        "",
+        "# Fields of each argument struct that point to tensors; the rest are plain addresses.",
+    ]
     out += ["TENSOR_FIELDS: dict[str, tuple[str, ...]] = {"]
     for s in table.structs:
         fields = tuple(f.name for f in s.fields if f.type == "const chipset_tensor*")

@@ -52,5 +52,6 @@ int32_t clFinish(void* queue) {
 void* clSVMAlloc(void* context, uint64_t flags, size_t bytes, uint32_t alignment) {
   static void* (*next)(void*, uint64_t, size_t, uint32_t);
   if (next == NULL) *(void**)&next = real("clSVMAlloc");
-  return getenv("SHIM_NO_MEMORY") && bytes > (1 << 20) ? NULL : next(context, flags, bytes, alignment);
+  return getenv("SHIM_NO_MEMORY") && bytes > (1 << 20) ? NULL
+                                                       : next(context, flags, bytes, alignment);
 }

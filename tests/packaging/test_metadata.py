@@ -24,6 +24,7 @@ FIRST_PARTY = {
     "chipset_cpu",
     "chipset_opencl",
     "chipset_sdk",
+    "chipset_sim",
     "chipset_conformance",
 }
 # Imported only inside functions that explain what to install when they are missing.

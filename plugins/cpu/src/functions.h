@@ -40,7 +40,8 @@ namespace chipset::cpu {
 CPU_ARGS_FUNCTIONS(CPU_DECLARE)
 #undef CPU_DECLARE
 
-// ONNX graphs (graph_onnx.cpp). A graph is a Graph of graph.h, so that graph_destroy ends either kind.
+// ONNX graphs (graph_onnx.cpp). A graph is a Graph of graph.h, so that graph_destroy ends either
+// kind.
 [[gnu::weak]] chipset_status cpu_graph_compile(int32_t device, const void* onnx, uint64_t bytes,
                                                chipset_graph* graph);
 [[gnu::weak]] chipset_status cpu_graph_run(chipset_stream stream, chipset_graph graph,
