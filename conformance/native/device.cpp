@@ -86,6 +86,12 @@ void add_device(List& list) {
              return status;
            };
          });
+  mutate(list, "stream-create-of-any-device", "stream_create", "an index out of range is OK",
+         [](chipset_api& api) {
+           api.stream_create = [](int32_t, int32_t priority, chipset_stream* stream) {
+             return good().stream_create(0, priority, stream);
+           };
+         });
   mutate(list, "device-sync-of-any-index", "device_sync", "an index out of range is OK",
          [](chipset_api& api) { api.device_sync = [](int32_t) { return CHIPSET_STATUS_OK; }; });
 

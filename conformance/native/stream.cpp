@@ -66,12 +66,15 @@ class Memory {
 struct Queued : sdk::QueuedDevice<Memory> {
   static void device_info(int32_t index, chipset_device_info* info) {
     check_device(index);
-    check(good().device_info(0, info));
-    if (info->struct_size < sizeof *info) return;
-    info->capabilities &= ~uint64_t{CHIPSET_CAPABILITY_UNIFIED | CHIPSET_CAPABILITY_INLINE |
+    chipset_device_info whole{};
+    whole.struct_size = sizeof whole;
+    check(good().device_info(0, &whole));
+    whole.capabilities &= ~uint64_t{CHIPSET_CAPABILITY_UNIFIED | CHIPSET_CAPABILITY_INLINE |
                                     CHIPSET_CAPABILITY_CAPTURE | CHIPSET_CAPABILITY_PEER};
-    info->capabilities |= CHIPSET_CAPABILITY_HOST_ASYNC | CHIPSET_CAPABILITY_EMULATED;
-    info->total_memory = info->max_allocation = memory_bytes();
+    whole.capabilities |= CHIPSET_CAPABILITY_HOST_ASYNC;
+    whole.total_memory = whole.max_allocation = memory_bytes();
+    whole.struct_size = info->struct_size;
+    std::memcpy(info, &whole, std::min<std::size_t>(info->struct_size, sizeof whole));
   }
 
   template <auto kFunction, class Args>
@@ -88,10 +91,16 @@ struct Queued : sdk::QueuedDevice<Memory> {
     sdk::loops::check_pointwise(*args);  // what is declined is declined at once
     launch(stream, args, run<&chipset_api::pointwise, chipset_pointwise_args>);
   }
-  CHIPSET_QUEUED(reduce)
+  static void reduce(chipset_stream stream, const chipset_reduce_args* args) {
+    sdk::loops::check_reduce(*args);
+    launch(stream, args, run<&chipset_api::reduce, chipset_reduce_args>);
+  }
+  static void scatter(chipset_stream stream, const chipset_scatter_args* args) {
+    sdk::loops::check_scatter(*args);
+    launch(stream, args, run<&chipset_api::scatter, chipset_scatter_args>);
+  }
   CHIPSET_QUEUED(gemm)
   CHIPSET_QUEUED(gather)
-  CHIPSET_QUEUED(scatter)
 #undef CHIPSET_QUEUED
 };
 
@@ -163,12 +172,6 @@ void add_stream(List& list) {
            };
            api.stream_destroy = [](chipset_stream stream) {
              return well_ordered().stream_destroy(stream);
-           };
-         });
-  mutate(list, "stream-create-of-any-device", "stream_create", "an index out of range is OK",
-         [](chipset_api& api) {
-           api.stream_create = [](int32_t, int32_t priority, chipset_stream* stream) {
-             return well_ordered().stream_create(0, priority, stream);
            };
          });
   mutate(list, "device-sync-one-stream", "device_sync", "device_sync waits for one stream only",
@@ -336,12 +339,6 @@ void add_stream(List& list) {
          [](chipset_api& api) {
            api.event_query = [](chipset_event event, int64_t) {
              return well_ordered().event_query(event, CHIPSET_WAIT_FOREVER);
-           };
-         });
-  mutate(list, "event-of-another-device", "event_record",
-         "an event is recorded in a stream of another device", [](chipset_api& api) {
-           api.event_record = [](chipset_event event, chipset_stream stream) {
-             return sdk::guarded([&] { event->event.record(stream->queue); });
            };
          });
   mutate(list, "elapsed-in-microseconds", "event_elapsed", "times are a thousand times too long",

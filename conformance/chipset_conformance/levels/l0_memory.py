@@ -40,6 +40,12 @@ def memory_cases() -> Iterator[Case]:
         run = partial(too_much, kind=kind)
         yield Case(f"memory/{name}/too-much-is-refused", alloc, run, rule="ERR-002")
     yield Case("memory/unknown-kind-is-refused", alloc, unknown_kind, rule="ERR-001")
+    yield Case("memory/freed-memory-comes-back", free, comes_back, rule="MEM-002")
+    yield Case(
+        "memory/what-is-taken-is-not-free",
+        ("device_memory", "mem_alloc", "mem_free"),
+        shows_in_free,
+    )
     yield Case("memory/free-null", free, free_null, rule="MEM-002")
     yield Case("memory/freeing-one-leaves-the-others", free, neighbours_survive, rule="MEM-001")
     yield Case("memory/host-memory-is-the-hosts", alloc, host_memory)
@@ -121,6 +127,46 @@ def unknown_kind(ctx: Context) -> None:
         out = ctypes.c_void_p()
         ctx.expect(Status.INVALID, "mem_alloc", ctx.chip.local, kind, 64, ctypes.addressof(out))
         ctx.check(out.value is None, f"mem_alloc refused kind {kind} but gave a pointer")
+
+
+def free_bytes(ctx: Context) -> tuple[int, int]:
+    free, total = ctypes.c_uint64(), ctypes.c_uint64()
+    outs = (ctypes.addressof(free), ctypes.addressof(total))
+    ctx.chip.invoke("device_memory", ctx.chip.local, *outs)
+    return free.value, total.value
+
+
+def comes_back(ctx: Context) -> None:
+    """Twice the device's memory, a good part at a time, each given back before the next."""
+    free, total = free_bytes(ctx)
+    size = min(free // 4, ctx.device.info.max_allocation) & ~0xFFF
+    for turn in range(2 * total // size + 2):
+        out = ctypes.c_void_p()
+        kind = int(MemoryKind.DEVICE)
+        status = ctx.chip.status("mem_alloc", ctx.chip.local, kind, size, ctypes.addressof(out))
+        ctx.check(
+            status == Status.OK,
+            f"allocation {turn} of {size} bytes, each freed before the next, answered "
+            f"{Status(status).name}: what is freed does not come back",
+        )
+        ctx.expect(Status.OK, "mem_free", ctx.chip.local, out.value)
+
+
+def shows_in_free(ctx: Context) -> None:
+    """An allocation takes at least half of its size from what is free, and gives it back."""
+    for _ in range(3):  # another process may take and give meanwhile
+        before, _ = free_bytes(ctx)
+        size = min(before // 8, ctx.device.info.max_allocation) & ~0xFFF
+        address = ctx.out("mem_alloc", ctx.chip.local, int(MemoryKind.DEVICE), size)
+        during, _ = free_bytes(ctx)
+        ctx.chip.invoke("mem_free", ctx.chip.local, address)
+        after, _ = free_bytes(ctx)
+        if before - during >= size // 2 and after - during >= size // 2:
+            return
+    ctx.check(
+        False,
+        f"{before} bytes are free, {during} beside an allocation of {size}, {after} after it",
+    )
 
 
 def free_null(ctx: Context) -> None:

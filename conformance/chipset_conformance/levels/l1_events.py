@@ -29,6 +29,7 @@ def event_cases() -> Iterator[Case]:
         ("passed-means-done", query, passed_means_done, None),
         ("blocking-query-waits", query, blocking_query, None),
         ("timed-query-ends", query, timed_query, None),
+        ("a-poll-does-not-block", query, poll_returns, None),
         ("passed-stays-passed", query, stays_passed, None),
         ("recording-again-replaces", record, replaces, "EVT-001"),
         ("a-wait-keeps-its-point", wait, wait_keeps_its_point, "EVT-001"),
@@ -242,6 +243,26 @@ def elapsed(ctx: Context, start: int, end: int) -> float:
     milliseconds = ctypes.c_double(-1.0)
     ctx.expect(Status.OK, "event_elapsed", start, end, ctypes.addressof(milliseconds))
     return milliseconds.value
+
+
+def poll_returns(ctx: Context) -> None:
+    """A poll of work that takes a while answers NOT_READY, or the work was done when enqueued."""
+    stream, delay = ctx.stream(), Delay(ctx)
+    for _ in range(_ROUNDS):
+        begun = time.perf_counter()
+        delay.put(stream)
+        enqueued = time.perf_counter()
+        event = ctx.event()
+        ctx.chip.invoke("event_record", event, stream)
+        polled = time.perf_counter()
+        status = ctx.chip.status("event_query", event, 0)
+        ended = time.perf_counter()
+        ctx.chip.invoke("stream_sync", stream)
+        # Blocked in the poll for longer than the enqueuing took: the work ran meanwhile.
+        waited = ended - polled > 0.005 + 2 * (enqueued - begun)
+        if not (status == Status.OK and waited):
+            return
+    ctx.check(False, f"{_ROUNDS} polls each waited for the event instead of answering NOT_READY")
 
 
 def elapsed_adds_up(ctx: Context) -> None:

@@ -163,7 +163,9 @@ def flashmask(context: Context, dtype: Dtype) -> Problems:
 
         def columns(*lines: Array, count: int = count) -> Array:
             one = np.stack(lines, -1)[None, None]
-            return np.broadcast_to(one, (2, count, length, len(lines))).astype(np.int32)
+            # Each head and each batch has columns of its own.
+            shift = np.arange(count)[None, :, None, None] + 3 * np.arange(2)[:, None, None, None]
+            return np.minimum(one + shift, length).astype(np.int32)
 
         down = Options(causal=True)
         low = rng.integers(0, length + 1, length)

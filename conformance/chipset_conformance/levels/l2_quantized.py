@@ -215,6 +215,10 @@ def check_gemm(
             label = f"{activation.name}, zero points {zero}, bias"
             checks.append((label, partial(_gemm, context, x_dtype, w_dtype, result, 4, 20, 64, 32,
                                           label, activation, zero, True)))  # fmt: skip
+    for layout in ("transposed", "sliced"):
+        label = f"x {layout}"
+        checks.append((label, partial(_gemm, context, x_dtype, w_dtype, result, 5, 24, 64, 32,
+                                      label, x_layout=layout)))  # fmt: skip
     checks.append(("no rows", partial(_gemm, context, x_dtype, w_dtype, result, 0, 8, 32, 0,
                                       "no rows")))  # fmt: skip
     together(checks)
@@ -233,6 +237,7 @@ def _gemm(
     activation: Activation = Activation.NONE,
     with_zero: bool = False,
     with_bias: bool = False,
+    x_layout: str = "contiguous",
 ) -> None:
     rng = context.rng
     if is_float(w_dtype) and with_zero:
@@ -240,11 +245,11 @@ def _gemm(
     trial = Trial(context, "gemm_quantized", label)
     fields: dict[str, Any] = {}
     if x_dtype == Dtype.I8:
-        x = trial.give("x", rng.integers(-127, 128, (m, length)), Dtype.I8)
+        x = trial.give("x", rng.integers(-127, 128, (m, length)), Dtype.I8, x_layout)
         steps = rng.uniform(0.005, 0.02, m).astype(np.float32)
         fields["x_scale"] = trial.give("x_scale", steps, Dtype.F32)
     else:
-        x = trial.give("x", draw.ordinary(rng, (m, length), x_dtype), x_dtype)
+        x = trial.give("x", draw.ordinary(rng, (m, length), x_dtype), x_dtype, x_layout)
     numbers = _draw_quantized(rng, (n, length), w_dtype)
     _, weight = _quantized_operand(trial, "w", numbers, (n, length), w_dtype)
     count = oracle.groups(length, size)

@@ -140,6 +140,10 @@ def check_values(context: Context, op: ReduceOp, dtype: Dtype) -> None:
     negative = -np.abs(_values(context, op, dtype, (4, 33)))  # a maximum that starts at 0 shows
     run_reduce(context, op, dtype, negative, (1,))
     run_reduce(context, op, dtype, np.abs(negative), (1,))
+    if op == ReduceOp.LOGSUMEXP:  # exponentials of these overflow unless the largest goes first
+        for centre in (200, -200):
+            far = round_to(context.rng.standard_normal((4, 33)) + centre, dtype)
+            run_reduce(context, op, dtype, far, (1,))
 
 
 def check_empty(context: Context, op: ReduceOp, dtype: Dtype) -> None:

@@ -36,11 +36,12 @@ class Memory {
 
   // First fit.
   void* allocate(uint64_t bytes) {
-    const uint64_t size = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    const uint64_t size =
+        bytes > bytes_ ? bytes : (bytes + kAlignment - 1) / kAlignment * kAlignment;
     std::lock_guard lock(mutex_);
     for (auto it = free_.begin(); it != free_.end(); ++it) {
       const auto [start, room] = *it;
-      if (room < size || bytes > bytes_) continue;
+      if (room < size) continue;
       free_.erase(it);
       if (room > size) free_[start + size] = room - size;
       used_[start] = {size, bytes};

@@ -34,7 +34,9 @@ namespace chipset::sdk {
 class HostBlocks {
  public:
   void* allocate(uint64_t bytes) {
-    void* const got = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+    void* const got = bytes <= UINT64_MAX - 63  // else the rounding would overflow
+                          ? std::aligned_alloc(64, (bytes + 63) / 64 * 64)
+                          : nullptr;
     if (got == nullptr) throw std::bad_alloc();
     std::lock_guard lock(mutex_);
     blocks_[got] = bytes;
