@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chipset import _runtime
-from chipset._interface import Dtype, EventFlag, PointwiseOp, Status
-from chipset_conformance.case import Case, cases
+from chipset._interface import Dtype, EventFlag, MemoryKind, PointwiseOp, Status
+from chipset_conformance.case import NEEDS_TWO_DEVICES, OPTIONAL, Case, cases
 from chipset_conformance.context import Context
 from chipset_conformance.probes import Buffer, Delay, enqueue, in_threads
 
@@ -239,4 +239,45 @@ def random_program(ctx: Context, number: int) -> None:
             wrong.size == 0,
             f"random program {number}: {wrong.size} elements of buffer {place} differ from the "
             "steps in order; a wait was not honoured, or a stream ran out of order",
+        )
+
+
+# ---- devices -------------------------------------------------------------------------------------
+
+
+@cases(level=1)
+def device_cases() -> Iterator[Case]:
+    yield Case(
+        "thread/memory-comes-from-the-device-named",
+        ("mem_alloc", "device_memory"),
+        from_the_device_named,
+        tags=frozenset({OPTIONAL, NEEDS_TWO_DEVICES}),
+        rule="STA-001",
+    )
+
+
+def from_the_device_named(ctx: Context) -> None:
+    """Whatever device a thread used last, an allocation shows on the one that it names."""
+    other = ctx.other_device()
+
+    def free_of(device: int) -> int:
+        free, total = ctypes.c_uint64(), ctypes.c_uint64()
+        outs = (ctypes.addressof(free), ctypes.addressof(total))
+        ctx.chip.invoke("device_memory", device, *outs)
+        return free.value
+
+    here, there = ctx.chip.local, other.driver.local
+    size = (free_of(here) // 8) & ~0xFFF
+    for last, named in ((there, here), (here, there)):
+        stream = ctx.out("stream_create", last, 0)
+        ctx.chip.invoke("stream_sync", stream)
+        before = free_of(named)
+        address = ctx.out("mem_alloc", named, int(MemoryKind.DEVICE), size)
+        taken = before - free_of(named)
+        ctx.chip.invoke("mem_free", named, address)
+        ctx.chip.invoke("stream_destroy", stream)
+        ctx.check(
+            taken >= size // 2,
+            f"after a stream of device {last}, an allocation of {size} bytes on device {named} "
+            f"took {taken} bytes there",
         )
