@@ -173,6 +173,8 @@ std::string shape_fault(Tag<Fn::norm>, chipset_stream, const chipset_norm_args* 
 std::string shape_fault(Tag<Fn::rotary>, chipset_stream, const chipset_rotary_args* a);
 std::string shape_fault(Tag<Fn::cross_entropy>, chipset_stream,
                         const chipset_cross_entropy_args* a);
+std::string shape_fault(Tag<Fn::quantize>, chipset_stream, const chipset_quantize_args* a);
+std::string shape_fault(Tag<Fn::dequantize>, chipset_stream, const chipset_quantize_args* a);
 std::string shape_fault(Tag<Fn::gemm_quantized>, chipset_stream,
                         const chipset_gemm_quantized_args* a);
 

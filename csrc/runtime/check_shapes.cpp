@@ -335,6 +335,30 @@ std::string shape_fault(Tag<Fn::cross_entropy>, chipset_stream,
   return f.text();
 }
 
+static std::string quantize_shapes(const chipset_quantize_args* a) {
+  Faults f;
+  f.present("x", a->x);
+  f.present("q", a->q);
+  f.present("scale", a->scale);
+  f.rank("x", a->x, 2, 2);
+  f.same_shape("x", a->x, "q", a->q);
+  f.rank("scale", a->scale, 2, 2);
+  f.need(a->group_size >= 0, "group_size is ", a->group_size);
+  if (!f.text().empty()) return f.text();
+  const std::int64_t columns = a->x->shape[1];
+  const std::int64_t size = a->group_size == 0 ? std::max<std::int64_t>(columns, 1) : a->group_size;
+  f.size("scale", a->scale, 0, a->x->shape[0]);
+  f.size("scale", a->scale, 1, (columns + size - 1) / size);
+  f.same_shape("zero_point", a->zero_point, "scale", a->scale);
+  return f.text();
+}
+std::string shape_fault(Tag<Fn::quantize>, chipset_stream, const chipset_quantize_args* a) {
+  return quantize_shapes(a);
+}
+std::string shape_fault(Tag<Fn::dequantize>, chipset_stream, const chipset_quantize_args* a) {
+  return quantize_shapes(a);
+}
+
 std::string shape_fault(Tag<Fn::gemm_quantized>, chipset_stream,
                         const chipset_gemm_quantized_args* a) {
   Faults f;

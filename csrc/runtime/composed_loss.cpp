@@ -13,12 +13,17 @@ struct Targets {
   Tensor ignored;  // BOOL [N]
   Tensor safe;     // I64 [N]
 };
+// A negative target would count from the end in gather: it becomes one that gather refuses.
 Targets targets(Steps& s, const chipset_cross_entropy_args* a) {
   const Shape rows{a->target->shape[0]};
   Targets t{s.temporary(CHIPSET_DTYPE_BOOL, rows), s.temporary(CHIPSET_DTYPE_I64, rows)};
   s.pointwise(CHIPSET_POINTWISE_OP_EQ, t.ignored,
               {*a->target, static_cast<double>(a->ignore_index)}, CHIPSET_DTYPE_I64);
-  s.pointwise(CHIPSET_POINTWISE_OP_WHERE, t.safe, {t.ignored, 0.0, *a->target}, CHIPSET_DTYPE_I64);
+  const Tensor negative = s.temporary(CHIPSET_DTYPE_BOOL, rows);
+  s.pointwise(CHIPSET_POINTWISE_OP_LT, negative, {*a->target, 0.0}, CHIPSET_DTYPE_I64);
+  s.pointwise(CHIPSET_POINTWISE_OP_WHERE, t.safe,
+              {negative, static_cast<double>(a->logits->shape[1]), *a->target}, CHIPSET_DTYPE_I64);
+  s.pointwise(CHIPSET_POINTWISE_OP_WHERE, t.safe, {t.ignored, 0.0, t.safe}, CHIPSET_DTYPE_I64);
   return t;
 }
 

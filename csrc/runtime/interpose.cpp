@@ -44,6 +44,10 @@ chipset_status call(Plugin& plugin, chipset_status (*function)(A...), A... args)
   }
   if constexpr (Composable<F, A...>) {
     if (status != CHIPSET_STATUS_UNSUPPORTED) return status;
+    // What is composed refuses what a plugin's own function must (SHP-003).
+    if (const std::string fault = shape_fault(Tag<F>(), args...); !fault.empty())
+      return set_error(plugin.spec.name, CHIPSET_STATUS_INVALID,
+                       std::string(function_name(F)) + ": " + fault);
     const Nesting inner;
     status = composed(Tag<F>(), plugin, args...);
     if (status == CHIPSET_STATUS_OK) count_composed(plugin, F);

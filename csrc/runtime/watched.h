@@ -32,6 +32,9 @@ std::string argument_fault(const Checker& checker, T argument) {
   } else if constexpr (std::is_same_v<T, chipset_comm>) {
     if (F == Fn::comm_destroy && argument == nullptr) return "";
     return checker.comm_fault(argument);
+  } else if constexpr (std::is_same_v<T, chipset_graph>) {
+    if (F == Fn::graph_destroy || argument != nullptr) return "";
+    return "HND-001: the graph is NULL";
   } else if constexpr (is_arguments_struct<T>) {
     if (argument == nullptr) return "VER-002: the argument struct is NULL";
     if (argument->struct_size < 2 * sizeof(std::uint32_t) || argument->struct_size > 1u << 16)

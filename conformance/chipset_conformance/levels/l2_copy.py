@@ -95,7 +95,8 @@ def convert(values: Array, target: Dtype) -> tuple[Array, Array]:
     info = np.iinfo(host)
     with np.errstate(all="ignore"):
         exact = np.trunc(wide(values))
-        known = (exact >= info.min) & (exact <= info.max)
+        # 2^63 - 1 is no float: compared with <= it would let 2^63 in.
+        known = (exact >= info.min) & (exact < float(info.max) + (info.bits < 64))
         return np.where(known, exact, 0).astype(host), known
 
 

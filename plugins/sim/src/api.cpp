@@ -110,36 +110,27 @@ chipset_status guarded(Function&& function, A... arguments) {
   }
 }
 
+// The formatter has no stable form for such lists.
+// clang-format off
 // X(name): functions of the form (stream, args), whose kernels are borrowed.
-#define SIM_KERNELS(X)                                                                        \
-  X(pointwise)                                                                                \
-  X(reduce)                                                                                   \
-  X(gemm)                                                                                     \
-  X(gather)                                                                                   \
-  X(scatter)                                                                                  \
-  X(attention) X(attention_backward) X(softmax) X(softmax_backward) X(norm) X(norm_backward)  \
-      X(rotary) X(cross_entropy) X(cross_entropy_backward) X(adamw) X(quantize) X(dequantize) \
-          X(gemm_quantized) X(attention_paged) X(scan) X(sort) X(random)
+#define SIM_KERNELS(X)                                                          \
+  X(pointwise) X(reduce) X(gemm) X(gather) X(scatter) X(attention)              \
+  X(attention_backward) X(softmax) X(softmax_backward) X(norm) X(norm_backward) \
+  X(rotary) X(cross_entropy) X(cross_entropy_backward) X(adamw) X(quantize)     \
+  X(dequantize) X(gemm_quantized) X(attention_paged) X(scan) X(sort) X(random)
 // X(name): functions of this chip's own, which it has whatever the borrowed one has.
-#define SIM_OWN(X)                                                                            \
-  X(device_count)                                                                             \
-  X(device_info)                                                                              \
-  X(device_memory)                                                                            \
-  X(device_sync)                                                                              \
-  X(mem_alloc)                                                                                \
-  X(mem_free) X(mem_copy) X(mem_fill) X(stream_create) X(stream_destroy) X(stream_sync)       \
-      X(stream_wait) X(event_create) X(event_destroy) X(event_record) X(event_query)          \
-          X(event_elapsed) X(mem_copy_peer) X(capture_begin) X(capture_end) X(capture_replay) \
-              X(graph_destroy)
+#define SIM_OWN(X)                                                                 \
+  X(device_count) X(device_info) X(device_memory) X(device_sync) X(mem_alloc)      \
+  X(mem_free) X(mem_copy) X(mem_fill) X(stream_create) X(stream_destroy)           \
+  X(stream_sync) X(stream_wait) X(event_create) X(event_destroy) X(event_record)   \
+  X(event_query) X(event_elapsed) X(mem_copy_peer) X(capture_begin) X(capture_end) \
+  X(capture_replay) X(graph_destroy)
 // X(name): functions that need the borrowed chip's function of that name.
-#define SIM_FORWARDED(X)                                                                   \
-  X(graph_compile)                                                                         \
-  X(graph_run)                                                                             \
-  X(comm_id)                                                                               \
-  X(comm_create)                                                                           \
-  X(comm_destroy)                                                                          \
-  X(all_reduce) X(all_gather) X(reduce_scatter) X(broadcast) X(all_to_all) X(send) X(recv) \
-      X(group_begin) X(group_end)
+#define SIM_FORWARDED(X)                                                           \
+  X(graph_compile) X(graph_run) X(comm_id) X(comm_create) X(comm_destroy)          \
+  X(all_reduce) X(all_gather) X(reduce_scatter) X(broadcast) X(all_to_all) X(send) \
+  X(recv) X(group_begin) X(group_end)
+// clang-format on
 
 template <Fn F, class... A>
 struct Own {

@@ -124,6 +124,9 @@ inline void check_arguments(const chipset_gather_args& args) {
 inline void check_arguments(const chipset_scatter_args& args) {
   if (args.source == nullptr) fail(CHIPSET_STATUS_INVALID, "source is missing");
   check_shape("destination", args.destination, "source", *args.source);
+  if (args.source->data != nullptr && args.source->dtype != args.destination->dtype)
+    fail(CHIPSET_STATUS_INVALID, "source is %s, but destination is %s",
+         dtype_name(args.source->dtype), dtype_name(args.destination->dtype));
   detail::check_indices(args, "source", *args.source);
 }
 

@@ -37,7 +37,8 @@ template <class T>
 T logaddexp(T x, T y, T (*exponential)(T), T (*log_of_one_plus)(T)) {
   if (x == y && std::isinf(x)) return x;
   const T larger = x > y ? x : y;
-  return std::isnan(x + y) ? x + y : larger + log_of_one_plus(exponential(-std::fabs(x - y)));
+  return std::isnan(x) || std::isnan(y) ? x + y
+                                        : larger + log_of_one_plus(exponential(-std::fabs(x - y)));
 }
 template <class T>
 T maximum(T x, T y) {
@@ -299,6 +300,31 @@ bool evaluate(int32_t op, T* R, const T* X, const T* Y, const T* Z, const T* p, 
 }
 #undef CHIPSET_SDK_OP
 
+// How many operands an operation has.
+inline int arity(int32_t op) {
+  switch (op) {
+    case CHIPSET_POINTWISE_OP_FILL:
+    case CHIPSET_POINTWISE_OP_ARANGE:
+      return 0;
+    case CHIPSET_POINTWISE_OP_CLAMP_TENSOR:
+    case CHIPSET_POINTWISE_OP_WHERE:
+    case CHIPSET_POINTWISE_OP_LERP:
+    case CHIPSET_POINTWISE_OP_ADDCMUL:
+    case CHIPSET_POINTWISE_OP_ADDCDIV:
+      return 3;
+    case CHIPSET_POINTWISE_OP_LOGICAL_NOT:
+    case CHIPSET_POINTWISE_OP_BITWISE_NOT:
+    case CHIPSET_POINTWISE_OP_SINC:
+    case CHIPSET_POINTWISE_OP_I0:
+      return 1;
+    default:
+      break;
+  }
+  const bool two = (op >= CHIPSET_POINTWISE_OP_ADD && op <= CHIPSET_POINTWISE_OP_SHIFT_RIGHT) ||
+                   (op >= CHIPSET_POINTWISE_OP_XLOGY && op <= CHIPSET_POINTWISE_OP_HEAVISIDE);
+  return two ? 2 : 1;
+}
+
 // COPY converts from the input's dtype: integers exactly, f64 in one rounding.
 inline int32_t compute_dtype_of(const chipset_pointwise_args& args) {
   if (args.op != CHIPSET_POINTWISE_OP_COPY) return args.compute_dtype;
@@ -344,13 +370,16 @@ inline void move_bits(const chipset_tensor& out, const chipset_tensor& in) {
 
 // Throws UNSUPPORTED for what pointwise() below cannot do. Call it before the work is enqueued.
 inline void check_pointwise(const chipset_pointwise_args& args) {
-  if (detail::only_moves_bits(args)) return;
+  if (detail::only_moves_bits(args) && args.num_inputs == 1) return;
   const int32_t compute = detail::compute_dtype_of(args);
   for (int k = 0; k < args.num_inputs; ++k)
     if (args.input[k] != nullptr) dispatch(args.input[k]->dtype, [](auto) {});
   dispatch(args.output->dtype, [](auto) {});
   dispatch(compute, [](auto) {});
-  bool known = args.num_inputs <= 3;
+  if (args.num_inputs != detail::arity(args.op))
+    fail(CHIPSET_STATUS_INVALID, "pointwise: %d operands for operation %d, which has %d",
+         args.num_inputs, args.op, detail::arity(args.op));
+  bool known = true;
   dispatch_arithmetic(compute, [&](auto type) {
     using T = typename decltype(type)::type;
     const T* none = nullptr;

@@ -18,7 +18,7 @@ inline double erfinv(double y) {
   constexpr double a = 0.147, pi = 3.14159265358979323846;
   const double t = 2 / (pi * a) - w / 2;
   double x = std::copysign(std::sqrt(std::sqrt(t * t + w / a) - t), y);
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < 5; ++i) {
     // erfc keeps the digits of y close to 1.
     const double error =
         std::fabs(y) < 0.5 ? std::erf(x) - y
@@ -34,13 +34,15 @@ inline double digamma(double x) {
   if (x == 0) return std::copysign(std::numeric_limits<double>::infinity(), -x);
   if (x < 0) {
     if (x == std::floor(x)) return std::numeric_limits<double>::quiet_NaN();
-    return digamma(1 - x) - pi / std::tan(pi * (x - std::floor(x)));
+    return digamma(1 - x) - pi / std::tan(pi * std::fmod(x, 1.0));
   }
   double sum = 0;
   for (; x < 10; ++x) sum -= 1 / x;
   const double z = 1 / (x * x);
   const double series =
-      z * (1. / 12 - z * (1. / 120 - z * (1. / 252 - z * (1. / 240 - z * (1. / 132)))));
+      z * (1. / 12 -
+           z * (1. / 120 -
+                z * (1. / 252 - z * (1. / 240 - z * (1. / 132 - z * (691. / 32760 - z / 12))))));
   return sum + std::log(x) - 0.5 / x - series;
 }
 
@@ -58,7 +60,9 @@ inline double bessel_i0(double x) {
     if (!(next < term) || next < 1e-17) break;
     sum += term = next;
   }
-  return std::exp(x) / std::sqrt(2 * 3.14159265358979323846 * x) * sum;
+  if (std::isinf(x)) return x;
+  const double half = std::exp(x / 2);  // in halves: the product may fit where exp(x) does not
+  return half / std::sqrt(2 * 3.14159265358979323846 * x) * sum * half;
 }
 
 inline double sinc(double x) {
