@@ -99,7 +99,22 @@ FUNC u16 f64_to_half(f64 x) {
 #endif
 FUNC u16 to_half(f32 x) { return f32_to_half(x); }
 FUNC u16 to_half(f64 x) { return f64_to_half(x); }
-FUNC u32 mul_high(u32 a, u32 b) { return __umulhi(a, b); }
+#define MUL_HIGH(a, b) __umulhi(a, b)
+// A product that is rounded before it is added to anything.
+#define NO_FUSED_PRODUCTS
+#define PRODUCT(a, b) product(a, b)
+#ifdef KIT_HIP
+#define PRODUCT_OF(type, function)     \
+  FUNC type product(type a, type b) {  \
+    _Pragma("clang fp contract(off)"); \
+    return a * b;                      \
+  }
+#else
+#define PRODUCT_OF(type, function) \
+  FUNC type product(type a, type b) { return function(a, b); }
+#endif
+PRODUCT_OF(f32, __fmul_rn)
+PRODUCT_OF(f64, __dmul_rn)
 FUNC void raise_fault(i32* fault) { *fault = 1; }
 // OpenCL's names for what C++ calls otherwise.
 FUNC f32 mad(f32 a, f32 b, f32 c) { return a * b + c; }

@@ -94,5 +94,8 @@ FUNC u16 f64_to_half(f64 x) {
 FUNC u64 f64_bits(f64 x) { return as_ulong(x); }
 FUNC f64 bits_f64(u64 x) { return as_double(x); }
 #endif
-FUNC u32 mul_high(u32 a, u32 b) { return mul_hi(a, b); }
+#define MUL_HIGH(a, b) mul_hi(a, b)  // of vui
+// From NO_FUSED_PRODUCTS on, a PRODUCT is rounded before it is added to anything.
+#define NO_FUSED_PRODUCTS _Pragma("OPENCL FP_CONTRACT OFF")
+#define PRODUCT(a, b) ((a) * (b))
 FUNC void raise_fault(GLOBAL i32* fault) { *fault = 1; }

@@ -20,5 +20,4 @@ PENDING(gemm_quantized, gemm_quantized_args)
 PENDING(attention_paged, attention_paged_args)
 PENDING(scan, scan_args)
 PENDING(sort, sort_args)
-PENDING(random, random_args)
 }  // namespace chipset::kit
