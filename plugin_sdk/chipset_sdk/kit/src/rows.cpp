@@ -1,19 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Softmax and norms, forward and backward.
-#include "chipset_sdk/check.hpp"
-#include "source.h"
+#include "rows.h"
 
 namespace chipset::kit {
 
 namespace {
-char class_of(int32_t dtype) { return dtype == CHIPSET_DTYPE_F64 ? 'd' : 'f'; }
-
-Source row_source(const Traits& traits, char held, int lanes) {
-  Source source(traits, vector_width(traits, held == 'd' ? 8 : 4), lanes);
-  source.define("C", std::string(1, held)).file("compute.h").file("rows.h");
-  return source;
-}
-
 // Rows along `dim`: the walk over the other dimensions, in the order that memory likes.
 Outer rows_along(const chipset_tensor& shape, int dim, const chipset_tensor* a,
                  const chipset_tensor* b, const chipset_tensor* c) {
@@ -75,12 +66,6 @@ struct NormShape {
   char held;
 };
 
-void check_vector(const char* name, const chipset_tensor* tensor, int64_t size) {
-  if (tensor != nullptr && (tensor->rank != 1 || tensor->shape[0] != size))
-    fail(CHIPSET_STATUS_INVALID, "norm: %s has shape %s; need [%lld]", name,
-         sdk::shape_text(*tensor).c_str(), static_cast<long long>(size));
-}
-
 NormShape check_norm(const Traits& traits, const chipset_norm_args& args) {
   sdk::check_tensor("x", args.x);
   if (args.x->rank != 2)
@@ -98,13 +83,13 @@ NormShape check_norm(const Traits& traits, const chipset_norm_args& args) {
     }
   const int32_t statistics = shape.held == 'd' ? CHIPSET_DTYPE_F64 : CHIPSET_DTYPE_F32;
   for (const chipset_tensor* t : {args.mean, args.rstd}) {
-    check_vector("mean or rstd", t, shape.rows);
+    check_vector("norm", "mean or rstd", t, shape.rows);
     if (t != nullptr && t->dtype != statistics)
       fail(CHIPSET_STATUS_INVALID, "norm: statistics are %s; need %s", sdk::dtype_name(t->dtype),
            sdk::dtype_name(statistics));
   }
   for (const chipset_tensor* t : {args.weight, args.bias, args.dweight, args.dbias}) {
-    check_vector("weight, bias or a gradient of them", t, shape.n);
+    check_vector("norm", "weight, bias or a gradient of them", t, shape.n);
     if (t != nullptr) need_float(traits, "norm", t->dtype);
   }
   return shape;
