@@ -14,6 +14,5 @@ PENDING(quantize, quantize_args)
 PENDING(dequantize, quantize_args)
 PENDING(gemm_quantized, gemm_quantized_args)
 PENDING(attention_paged, attention_paged_args)
-PENDING(scan, scan_args)
 PENDING(sort, sort_args)
 }  // namespace chipset::kit

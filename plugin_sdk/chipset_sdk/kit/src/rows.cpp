@@ -5,16 +5,6 @@
 namespace chipset::kit {
 
 namespace {
-// Rows along `dim`: the walk over the other dimensions, in the order that memory likes.
-Outer rows_along(const chipset_tensor& shape, int dim, const chipset_tensor* a,
-                 const chipset_tensor* b, const chipset_tensor* c) {
-  static constexpr int64_t kNone[8] = {};
-  int64_t size[8];
-  for (int d = 0; d < shape.rank; ++d) size[d] = d == dim ? 1 : shape.shape[d];
-  return make_walk<4>(shape.rank, size,
-                      {a->stride, b->stride, c != nullptr ? c->stride : kNone, kNone});
-}
-
 void softmax_rows(Kit& kit, chipset_stream stream, const chipset_softmax_args& args,
                   bool backward) {
   const Traits& traits = kit.traits();

@@ -16,6 +16,16 @@ inline Source row_source(const Traits& traits, char held, int lanes) {
   return source;
 }
 
+// Rows along `dim`: the walk over the other dimensions, in the order that memory likes.
+inline Outer rows_along(const chipset_tensor& shape, int dim, const chipset_tensor* a,
+                        const chipset_tensor* b, const chipset_tensor* c) {
+  static constexpr int64_t kNone[8] = {};
+  int64_t size[8];
+  for (int d = 0; d < shape.rank; ++d) size[d] = d == dim ? 1 : shape.shape[d];
+  return make_walk<4>(shape.rank, size,
+                      {a->stride, b->stride, c != nullptr ? c->stride : kNone, kNone});
+}
+
 // A vector [size], where it is given.
 inline void check_vector(const char* function, const char* name, const chipset_tensor* tensor,
                          int64_t size) {
