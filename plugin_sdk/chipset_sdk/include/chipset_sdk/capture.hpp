@@ -153,43 +153,58 @@ class Captures {
        call);
 }
 
-template <class Chip>
-struct Captured : Chip {
-#define CHIPSET_SDK_CAPTURED(name, struct_name)                                                   \
-  static void name(chipset_stream stream, const chipset_##struct_name* args)                      \
-    requires(detail::Has_##name<Chip>::value)                                                     \
-  {                                                                                               \
-    CapturedGraph* graph = Captures::all().of(stream);                                            \
-    if (graph == nullptr) [[likely]]                                                              \
-      return static_cast<void>(Chip::name(stream, args));                                         \
-    graph->calls.push_back([held = Held<chipset_##struct_name>(args, [](void* address, int64_t) { \
-                              return address;                                                     \
-                            })](chipset_stream into) { Chip::name(into, &*held); });              \
-  }
-  CHIPSET_SDK_CAPTURED(pointwise, pointwise_args)
-  CHIPSET_SDK_CAPTURED(reduce, reduce_args)
-  CHIPSET_SDK_CAPTURED(gemm, gemm_args)
-  CHIPSET_SDK_CAPTURED(gather, gather_args)
-  CHIPSET_SDK_CAPTURED(scatter, scatter_args)
-  CHIPSET_SDK_CAPTURED(attention, attention_args)
-  CHIPSET_SDK_CAPTURED(attention_backward, attention_args)
-  CHIPSET_SDK_CAPTURED(softmax, softmax_args)
-  CHIPSET_SDK_CAPTURED(softmax_backward, softmax_args)
-  CHIPSET_SDK_CAPTURED(norm, norm_args)
-  CHIPSET_SDK_CAPTURED(norm_backward, norm_args)
-  CHIPSET_SDK_CAPTURED(rotary, rotary_args)
-  CHIPSET_SDK_CAPTURED(cross_entropy, cross_entropy_args)
-  CHIPSET_SDK_CAPTURED(cross_entropy_backward, cross_entropy_args)
-  CHIPSET_SDK_CAPTURED(adamw, adamw_args)
-  CHIPSET_SDK_CAPTURED(quantize, quantize_args)
-  CHIPSET_SDK_CAPTURED(dequantize, quantize_args)
-  CHIPSET_SDK_CAPTURED(gemm_quantized, gemm_quantized_args)
-  CHIPSET_SDK_CAPTURED(attention_paged, attention_paged_args)
-  CHIPSET_SDK_CAPTURED(scan, scan_args)
-  CHIPSET_SDK_CAPTURED(sort, sort_args)
-  CHIPSET_SDK_CAPTURED(random, random_args)
+namespace detail {
+// One layer over a chip for each compute function that it has; nothing over one that it lacks, so
+// that the function stays absent from the table.
+#define CHIPSET_SDK_CAPTURED(name, struct_name)                                       \
+  template <class Chip, bool = Has_##name<Chip>::value>                               \
+  struct Captured_##name : Chip {};                                                   \
+  template <class Chip>                                                               \
+  struct Captured_##name<Chip, true> : Chip {                                         \
+    static void name(chipset_stream stream, const chipset_##struct_name* args) {      \
+      CapturedGraph* graph = Captures::all().of(stream);                              \
+      if (graph == nullptr) [[likely]]                                                \
+        return static_cast<void>(Chip::name(stream, args));                           \
+      const auto same = [](void* address, int64_t) { return address; };               \
+      graph->calls.push_back([held = Held<chipset_##struct_name>(args, same)](        \
+                                 chipset_stream into) { Chip::name(into, &*held); }); \
+    }                                                                                 \
+  };
+CHIPSET_SDK_CAPTURED(pointwise, pointwise_args)
+CHIPSET_SDK_CAPTURED(reduce, reduce_args)
+CHIPSET_SDK_CAPTURED(gemm, gemm_args)
+CHIPSET_SDK_CAPTURED(gather, gather_args)
+CHIPSET_SDK_CAPTURED(scatter, scatter_args)
+CHIPSET_SDK_CAPTURED(attention, attention_args)
+CHIPSET_SDK_CAPTURED(attention_backward, attention_args)
+CHIPSET_SDK_CAPTURED(softmax, softmax_args)
+CHIPSET_SDK_CAPTURED(softmax_backward, softmax_args)
+CHIPSET_SDK_CAPTURED(norm, norm_args)
+CHIPSET_SDK_CAPTURED(norm_backward, norm_args)
+CHIPSET_SDK_CAPTURED(rotary, rotary_args)
+CHIPSET_SDK_CAPTURED(cross_entropy, cross_entropy_args)
+CHIPSET_SDK_CAPTURED(cross_entropy_backward, cross_entropy_args)
+CHIPSET_SDK_CAPTURED(adamw, adamw_args)
+CHIPSET_SDK_CAPTURED(quantize, quantize_args)
+CHIPSET_SDK_CAPTURED(dequantize, quantize_args)
+CHIPSET_SDK_CAPTURED(gemm_quantized, gemm_quantized_args)
+CHIPSET_SDK_CAPTURED(attention_paged, attention_paged_args)
+CHIPSET_SDK_CAPTURED(scan, scan_args)
+CHIPSET_SDK_CAPTURED(sort, sort_args)
+CHIPSET_SDK_CAPTURED(random, random_args)
 #undef CHIPSET_SDK_CAPTURED
 
+template <class Chip>
+using CapturedCompute = Captured_pointwise<Captured_reduce<Captured_gemm<Captured_gather<
+    Captured_scatter<Captured_attention<Captured_attention_backward<Captured_softmax<
+        Captured_softmax_backward<Captured_norm<Captured_norm_backward<Captured_rotary<
+            Captured_cross_entropy<Captured_cross_entropy_backward<Captured_adamw<Captured_quantize<
+                Captured_dequantize<Captured_gemm_quantized<Captured_attention_paged<
+                    Captured_scan<Captured_sort<Captured_random<Chip>>>>>>>>>>>>>>>>>>>>>>;
+}  // namespace detail
+
+template <class Chip>
+struct Captured : detail::CapturedCompute<Chip> {
   static void mem_copy(chipset_stream stream, void* destination, const void* source, uint64_t bytes,
                        int32_t kind) {
     CapturedGraph* graph = Captures::all().of(stream);

@@ -29,9 +29,9 @@ inline bool same_shape(const chipset_tensor& a, const chipset_tensor& b) {
 
 // Row-major without gaps; the stride of a dimension of size 1 does not matter.
 inline bool is_contiguous(const chipset_tensor& tensor) {
+  if (numel(tensor) == 0) return true;
   int64_t expected = 1;
   for (int d = tensor.rank - 1; d >= 0; --d) {
-    if (tensor.shape[d] == 0) return true;
     if (tensor.shape[d] == 1) continue;
     if (tensor.stride[d] != expected) return false;
     expected *= tensor.shape[d];

@@ -62,7 +62,8 @@ inline double bessel_i0(double x) {
   }
   if (std::isinf(x)) return x;
   const double half = std::exp(x / 2);  // in halves: the product may fit where exp(x) does not
-  return half / std::sqrt(2 * 3.14159265358979323846 * x) * sum * half;
+  // Root by root: 2 pi x may not fit either.
+  return half / (2.50662827463100050242 * std::sqrt(x)) * sum * half;
 }
 
 inline double sinc(double x) {
