@@ -8,6 +8,7 @@
 #define LOCAL_ARRAY(type, name, count) __shared__ type name[count]
 #define RESTRICT __restrict__
 #define BARRIER() __syncthreads()
+#define BARRIER_GLOBAL() __syncthreads()
 #define LANE ((i32)threadIdx.x)
 #define BLOCK_0 blockIdx.x
 #define BLOCK_1 blockIdx.y

@@ -12,6 +12,7 @@
 #define LOCAL_ARRAY(type, name, count) __local type name[count]
 #define RESTRICT restrict
 #define BARRIER() barrier(CLK_LOCAL_MEM_FENCE)
+#define BARRIER_GLOBAL() barrier(CLK_GLOBAL_MEM_FENCE)  // the group sees what it wrote
 #define LANE ((i32)get_local_id(0))
 #define GROUP(d) get_group_id(d)
 #define GROUPS(d) get_num_groups(d)

@@ -33,12 +33,6 @@ chipset_tensor halved(const chipset_tensor& tensor, bool is_index) {
   if (!is_index) two.dtype = CHIPSET_DTYPE_OPAQUE64;
   return two;
 }
-
-int32_t moved_as(int32_t dtype) {
-  constexpr int32_t kBySize[] = {CHIPSET_DTYPE_U8, CHIPSET_DTYPE_I16, CHIPSET_DTYPE_I32,
-                                 CHIPSET_DTYPE_I64};
-  return kBySize[__builtin_ctz(static_cast<unsigned>(sdk::dtype_size(dtype)))];
-}
 }  // namespace
 
 void Kit::gather(chipset_stream stream, const chipset_gather_args& arguments) {

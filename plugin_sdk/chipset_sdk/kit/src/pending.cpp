@@ -14,5 +14,4 @@ PENDING(quantize, quantize_args)
 PENDING(dequantize, quantize_args)
 PENDING(gemm_quantized, gemm_quantized_args)
 PENDING(attention_paged, attention_paged_args)
-PENDING(sort, sort_args)
 }  // namespace chipset::kit

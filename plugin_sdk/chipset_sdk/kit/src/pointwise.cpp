@@ -9,20 +9,6 @@ namespace {
 constexpr int kOperands = 3;  // no operation has more
 enum Kind : uint8_t { kImmediate, kAdjacent, kRepeated, kStrided };
 
-// The integer of the same size, for what is only moved.
-int32_t moved_as(int32_t dtype) {
-  switch (sdk::dtype_size(dtype)) {
-    case 1:
-      return CHIPSET_DTYPE_U8;
-    case 2:
-      return CHIPSET_DTYPE_I16;
-    case 4:
-      return CHIPSET_DTYPE_I32;
-    default:
-      return CHIPSET_DTYPE_I64;
-  }
-}
-
 // Turns an element of 16 bytes into two of 8.
 chipset_tensor halved(const chipset_tensor& tensor) {
   if (tensor.rank == CHIPSET_MAX_RANK) unsupported("a tensor of opaque128 of rank 8");

@@ -54,6 +54,20 @@ inline bool is_float(int32_t dtype) {
   return (dtype >= CHIPSET_DTYPE_F16 && dtype <= CHIPSET_DTYPE_F8E5M2);
 }
 
+// The integer of the same size, for what is only moved; of 16 bytes, that of 8.
+inline int32_t moved_as(int32_t dtype) {
+  switch (sdk::dtype_size(dtype)) {
+    case 1:
+      return CHIPSET_DTYPE_U8;
+    case 2:
+      return CHIPSET_DTYPE_I16;
+    case 4:
+      return CHIPSET_DTYPE_I32;
+    default:
+      return CHIPSET_DTYPE_I64;
+  }
+}
+
 // A program, put together from definitions and the kernels' files.
 class Source {
  public:
