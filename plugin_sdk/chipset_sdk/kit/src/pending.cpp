@@ -10,8 +10,6 @@ namespace chipset::kit {
 PENDING(gemm, gemm_args)
 PENDING(attention, attention_args)
 PENDING(attention_backward, attention_args)
-PENDING(quantize, quantize_args)
-PENDING(dequantize, quantize_args)
 PENDING(gemm_quantized, gemm_quantized_args)
 PENDING(attention_paged, attention_paged_args)
 }  // namespace chipset::kit
