@@ -15,8 +15,8 @@ return, and computes nothing; a subclass adds functions, each named as in ``docs
 A function that takes an argument struct gets its fields by name: tensors as NumPy arrays (views of
 the device's memory; BF16 and F8 as their bits in uint16 and uint8 unless ``ml_dtypes`` is
 installed), absent ones as None, `chipset_scalar` as :class:`chipset._interface.Scalar`. It may
-raise :class:`Unsupported`, and the core then composes the call or the host does it. Every call
-crosses into Python: correct, slow, and good enough to find out what a chip needs.
+raise :class:`Unsupported`, and the core then composes the call or the host does it; ValueError
+answers INVALID and IndexError OUT_OF_RANGE, as NumPy means them. Every call crosses into Python: correct, slow, and good enough to find out what a chip needs.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from chipset._interface import (
     FUNCTIONS,
     Api,
     Capability,
+    CopyKind,
     Dtype,
     Function,
     MemoryKind,
@@ -47,6 +48,8 @@ from chipset.hookspec import PluginDescription
 LIBRARY = Path(__file__).with_name("lib") / "libchipset_python.so"
 _ALIGNMENT = 64
 _DESCRIBED: list[PythonDevice] = []  # the core may call their tables until the process ends
+# What NumPy raises for shapes that do not fit and for indices beyond the end.
+_STATUS_OF = {ValueError: Status.INVALID, IndexError: Status.OUT_OF_RANGE}
 _C_TYPES: dict[str, Any] = {
     "int32_t": ctypes.c_int32,
     "uint32_t": ctypes.c_uint32,
@@ -188,6 +191,8 @@ class PythonDevice:
     def mem_alloc(self, device: int, kind: int, size: int) -> int:
         """The address of new memory; 0 for no bytes."""
         self._check_device(device)
+        if kind not in (MemoryKind.DEVICE, MemoryKind.HOST):
+            raise StatusError(Status.INVALID, f"memory kind {kind} does not exist")
         if size == 0:
             return 0
         taken = size if kind == MemoryKind.DEVICE else 0
@@ -196,7 +201,10 @@ class PythonDevice:
                 Status.OUT_OF_MEMORY,
                 f"{size} bytes are not free: {self._used} of {self.memory_bytes} are in use",
             )
-        buffer = (ctypes.c_char * (size + _ALIGNMENT))()
+        try:
+            buffer = (ctypes.c_char * (size + _ALIGNMENT))()
+        except OverflowError:
+            raise MemoryError from None
         start = -(-ctypes.addressof(buffer) // _ALIGNMENT) * _ALIGNMENT
         self._blocks[start] = buffer, taken
         self._used += taken
@@ -213,6 +221,8 @@ class PythonDevice:
 
     def mem_copy(self, stream: int, destination: int, source: int, size: int, kind: int) -> None:
         """Copies bytes."""
+        if not any(kind == known for known in CopyKind):
+            raise StatusError(Status.INVALID, f"copy kind {kind} does not exist")
         ctypes.memmove(destination, source, size)
 
     def mem_fill(self, stream: int, destination: int, value: int, size: int) -> None:
@@ -300,7 +310,7 @@ class PythonDevice:
                 return int(Status.OUT_OF_MEMORY)
             except Exception as error:
                 self._set_error(f"{type(self).__name__}.{function.name}: {error!r}")
-                return int(Status.INTERNAL)
+                return int(_STATUS_OF.get(type(error), Status.INTERNAL))
             return int(Status.OK)
 
         prototype = ctypes.CFUNCTYPE(
