@@ -16,7 +16,8 @@ A function that takes an argument struct gets its fields by name: tensors as Num
 the device's memory; BF16 and F8 as their bits in uint16 and uint8 unless ``ml_dtypes`` is
 installed), absent ones as None, `chipset_scalar` as :class:`chipset._interface.Scalar`. It may
 raise :class:`Unsupported`, and the core then composes the call or the host does it; ValueError
-answers INVALID and IndexError OUT_OF_RANGE, as NumPy means them. Every call crosses into Python: correct, slow, and good enough to find out what a chip needs.
+answers INVALID and IndexError OUT_OF_RANGE, as NumPy means them. Every call crosses into Python:
+correct, slow, and good enough to find out what a chip needs.
 """
 
 from __future__ import annotations

@@ -36,6 +36,10 @@ struct HelloChip : chipset::sdk::QueuedDevice<Memory> {
     check_gemm(*args);
     launch(stream, args, hello::gemm);
   }
+  static void gemm_quantized(chipset_stream stream, const chipset_gemm_quantized_args* args) {
+    loops::check_gemm_quantized(*args);
+    launch(stream, args, hello::gemm_quantized);
+  }
 
   // ---- the vector unit -------------------------------------------------------------------------
 
@@ -61,6 +65,14 @@ struct HelloChip : chipset::sdk::QueuedDevice<Memory> {
   static void sort(chipset_stream stream, const chipset_sort_args* args) {
     loops::check_sort(*args);
     launch(stream, args, loops::sort);
+  }
+  static void quantize(chipset_stream stream, const chipset_quantize_args* args) {
+    loops::check_quantize(*args);
+    launch(stream, args, loops::quantize);
+  }
+  static void dequantize(chipset_stream stream, const chipset_quantize_args* args) {
+    loops::check_quantize(*args);
+    launch(stream, args, loops::dequantize);
   }
   static void random(chipset_stream stream, const chipset_random_args* args) {
     loops::check_random(*args);

@@ -18,17 +18,16 @@ inline constexpr int64_t kDepth = 384;              // of the buffers
 #define HELLO_CLONES
 #endif
 
-// tile[kRows][kColumns] += a[depth][kRows]^T b[depth][kColumns]
+// tile[kRows][kColumns] += a[depth][kRows]^T b[depth][kColumns]. The pass has a sum of its own:
+// over long depths a sum of sums loses less than one sum.
 #define HELLO_PASS(T)                                                             \
   HELLO_CLONES inline void pass(T* tile, const T* a, const T* b, int64_t depth) { \
-    T sum[kRows][kColumns];                                                       \
-    for (int64_t r = 0; r < kRows; ++r)                                           \
-      for (int64_t c = 0; c < kColumns; ++c) sum[r][c] = tile[r * kColumns + c];  \
+    T sum[kRows][kColumns] = {};                                                  \
     for (int64_t k = 0; k < depth; ++k, a += kRows, b += kColumns)                \
       for (int64_t r = 0; r < kRows; ++r)                                         \
         for (int64_t c = 0; c < kColumns; ++c) sum[r][c] += a[r] * b[c];          \
     for (int64_t r = 0; r < kRows; ++r)                                           \
-      for (int64_t c = 0; c < kColumns; ++c) tile[r * kColumns + c] = sum[r][c];  \
+      for (int64_t c = 0; c < kColumns; ++c) tile[r * kColumns + c] += sum[r][c]; \
   }
 HELLO_PASS(float)
 HELLO_PASS(double)
@@ -162,6 +161,11 @@ inline void gemm(const chipset_gemm_args& args) {
     run(chipset::sdk::Type<double>());
   else
     run(chipset::sdk::Type<float>());
+}
+
+// The load unit makes floats of quantised weights.
+inline void gemm_quantized(const chipset_gemm_quantized_args& args) {
+  chipset::sdk::loops::gemm_quantized(args, gemm);
 }
 
 }  // namespace hello

@@ -7,6 +7,7 @@
 
 #include "chipset_sdk/loops/indexing.hpp"
 #include "chipset_sdk/loops/pointwise.hpp"
+#include "chipset_sdk/loops/quantized.hpp"
 #include "chipset_sdk/loops/random.hpp"
 #include "chipset_sdk/loops/reduce.hpp"
 #include "chipset_sdk/loops/scan_sort.hpp"
