@@ -218,6 +218,7 @@ FOLD(fold_min_d, d, (a < b || a != a ? a : b))
     return room[0];                                                         \
   }
 #endif
+GROUP_FOLD(group_sum_i, i, a + b)
 GROUP_FOLD(group_sum_f, f, a + b)
 GROUP_FOLD(group_max_f, f, (a > b || a != a ? a : b))
 GROUP_FOLD(group_min_f, f, (a < b || a != a ? a : b))

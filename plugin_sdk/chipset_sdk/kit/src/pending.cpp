@@ -7,9 +7,7 @@ namespace chipset::kit {
   void Kit::name(chipset_stream, const chipset_##args&) { \
     unsupported("the kernel kit has no " #name " yet");   \
   }
-PENDING(gemm, gemm_args)
 PENDING(attention, attention_args)
 PENDING(attention_backward, attention_args)
-PENDING(gemm_quantized, gemm_quantized_args)
 PENDING(attention_paged, attention_paged_args)
 }  // namespace chipset::kit
