@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table: what the plugin does itself, its GEMM for processors, the kit's kernels, and the SDK's
-// captured graphs.
+// The table: what the plugin does itself, the kit's kernels, and the SDK's captured graphs.
 #include <chipset/abi_check.h>
 
 #include <chipset_kit.hpp>
@@ -8,7 +7,6 @@
 
 #include "backend.h"
 #include "functions.h"
-#include "gemm.h"
 
 namespace chipset::opencl {
 namespace {
@@ -30,11 +28,6 @@ kit::Kit& kit_of(const Device& device) {
 
 struct OpenCL : Driver, kit::Functions<OpenCL> {
   static kit::Kit& kit(chipset_stream stream) { return kit_of(*as_stream(stream)->device); }
-
-  static void gemm(chipset_stream stream, const chipset_gemm_args* args) {
-    kit::Kit& the = kit(stream);
-    if (!the.traits().is_cpu || !cpu_gemm(the, stream, *args)) the.gemm(stream, *args);
-  }
 };
 
 }  // namespace

@@ -44,6 +44,7 @@ DeviceBackend::DeviceBackend(Device& device) : device_(device) {
   traits_.is_cpu = device.is_cpu;
   traits_.fp64 = device.fp64;
   traits_.compute_units = device.compute_units;
+  traits_.vector_bytes = 4 * device.vector_width;
   traits_.max_group = static_cast<uint32_t>(device.max_group);
   traits_.local_memory = device.local_memory;
   traits_.max_allocation = device.max_allocation;
@@ -111,6 +112,10 @@ void DeviceBackend::launch(chipset_stream stream_handle, void* kernel_handle, ki
 
 void* DeviceBackend::scratch(chipset_stream stream, uint64_t bytes) {
   return as_stream(stream)->get_scratch(bytes);
+}
+
+void DeviceBackend::finish(chipset_stream stream) {
+  device_.check(cl().Finish(as_stream(stream)->queue), "Finish", true);
 }
 
 void* DeviceBackend::fault_word(chipset_stream stream) {

@@ -18,6 +18,7 @@ class DeviceBackend : public kit::Backend {
   void launch(chipset_stream stream, void* kernel, kit::Size3 grid, kit::Size3 block,
               const kit::Argument* arguments, uint32_t count) override;
   void* scratch(chipset_stream stream, uint64_t bytes) override;
+  void finish(chipset_stream stream) override;
   void* fault_word(chipset_stream stream) override;
 
  private:

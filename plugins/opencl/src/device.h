@@ -33,9 +33,6 @@ struct Device {
   uint32_t compute_units = 0, vector_width = 0;
   uint64_t total_memory = 0, max_allocation = 0, local_memory = 0, max_group = 0;
 
-  std::once_flag gemm_once;
-  std::atomic<int> gemm_rows{8};  // of the register tile that it is fastest with
-
   std::mutex mutex;  // over the rest
   std::map<uintptr_t, Allocation> allocations;
   uint64_t allocated = 0;

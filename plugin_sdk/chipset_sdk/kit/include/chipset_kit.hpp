@@ -16,6 +16,7 @@
 #include <chipset/chipset.h>
 
 #include <array>
+#include <atomic>
 #include <chipset_sdk/error.hpp>
 #include <cstdint>
 #include <functional>
@@ -37,6 +38,7 @@ struct Traits {
   bool is_cpu = false;  // one work-item a group, wide vectors, few groups
   bool fp64 = false;    // without it, functions on F64 answer UNSUPPORTED
   uint32_t compute_units = 1;
+  uint32_t vector_bytes = 16;          // of a processor's vector registers
   uint32_t max_group = 256;            // most work-items of a group
   uint64_t local_memory = 32768;       // bytes of a group's shared memory
   uint64_t max_allocation = 1u << 30;  // bytes that `scratch` may be asked for
@@ -83,6 +85,10 @@ class Backend {
   // Device memory of at least so many bytes, aligned to 64, good until the stream's next call to
   // this (work in a stream is in order, so it may be handed out again at once).
   virtual void* scratch(chipset_stream stream, uint64_t bytes) = 0;
+
+  // Waits for the stream's work, for measuring; faults surface at the next synchronisation all the
+  // same. Only asked of processors.
+  virtual void finish(chipset_stream stream) = 0;
 
   // The int32 in device memory that a kernel sets to 1 when an index is out of range; the plugin
   // answers OUT_OF_RANGE at the next synchronisation and clears it (ERR-003). Asking for it arms
@@ -182,6 +188,8 @@ class Kit {
   std::unordered_map<Signature, void*, SignatureHash> kernels_;
   std::mutex building_;
   Counts counts_;
+  std::once_flag gemm_once_;
+  std::atomic<int> gemm_rows_{8};  // of the register tile that a processor is fastest with
 };
 
 // The kit's functions as static ones, as CHIPSET_SDK_PLUGIN wants them.
