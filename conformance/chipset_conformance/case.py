@@ -69,6 +69,10 @@ class Unsupported(Exception):
     """The chip legally does not do what the case is about; the text says what."""
 
 
+class NotRun(Exception):
+    """The suite or the core cannot judge this yet, whatever the chip does; the text says why."""
+
+
 @dataclass(frozen=True)
 class Case:
     """One judgement over a chip.

@@ -9,7 +9,7 @@ import chipset
 from chipset import _runtime
 from chipset._interface import FUNCTIONS, Status
 from chipset.device import Device
-from chipset_conformance.case import Case, CaseFailure, Unsupported, load
+from chipset_conformance.case import Case, CaseFailure, NotRun, Unsupported, load
 from chipset_conformance.context import Context
 from chipset_conformance.results import Outcome, Record
 
@@ -29,6 +29,8 @@ def execute(device: Device, case: Case, seed: int) -> Record:
         context.close()
     except Unsupported as answer:
         record.outcome, record.message = Outcome.UNSUPPORTED, str(answer)
+    except NotRun as reason:
+        record.outcome, record.message = Outcome.NOT_RUN, str(reason)
     except CaseFailure as failure:
         record.outcome, record.message = Outcome.FAILED, str(failure)
         record.reproducer = failure.reproducer or script(device, case, seed)
