@@ -15,10 +15,12 @@ from typing import NamedTuple
 
 from chipset._interface import FUNCTIONS, Function
 from chipset.errors import ChipsetError
+from chipset.registry import SOURCE_PLUGINS
 
 TEMPLATES = Path(__file__).with_name("scaffold")
 NAME = re.compile(r"[a-z][a-z0-9_]*")
-TAKEN = ("chip", "torch", "cpu", "sdk", "layers", "conformance")
+# Words of the launch syntax, and packages chipset_NAME that exist already.
+TAKEN = ("chip", "torch", "layers", "sdk", "conformance", *SOURCE_PLUGINS)
 # Template: where it goes in the package.
 FILES = {
     "pyproject.toml.jinja": "pyproject.toml",
@@ -26,7 +28,8 @@ FILES = {
     "README.md.jinja": "README.md",
     "gitignore.jinja": ".gitignore",
     "src/plugin.cpp.jinja": "src/{name}.cpp",
-    "package/__init__.py.jinja": "chipset_{name}/__init__.py",
+    # Not at the top: the folder would hide the installed package from programs that run there.
+    "package/__init__.py.jinja": "python/chipset_{name}/__init__.py",
     "tests/test_conformance.py.jinja": "tests/test_conformance.py",
     "workflows/conformance.yml.jinja": ".github/workflows/conformance.yml",
 }

@@ -37,7 +37,7 @@ def new_plugin(
             "files": [str(f) for f in files],
         }
         if install:
-            _run(sys.executable, "-m", "pip", "install", "--quiet", *PIP, str(folder))
+            _run(sys.executable, "-m", "pip", "install", "--quiet", *PIP, str(folder.absolute()))
             _run(sys.executable, "-m", "chipset.cli", "certify", name, "--level", "0")
             result["level_reached"] = 0
         out.result(result)
@@ -57,5 +57,5 @@ def _run(*command: str) -> None:
     if done.returncode != 0:
         raise ChipsetError(
             f"'{' '.join(command[1:])}' ended with status {done.returncode}; the messages above "
-            "say why. A build needs scikit-build-core, cmake and a C++17 compiler"
+            "say why. A build needs a C++17 compiler, and what 'pip install chipset[sdk]' brings"
         )
