@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -196,18 +196,26 @@ class Driver:
         """Whether the table has the function, the plugin's own or composed."""
         return getattr(self.api, function, None) is not None
 
+    def function(self, name: str) -> Callable[..., int]:
+        """A function of the table as it is, for loops that look it up once: it returns its status.
+
+        Raises:
+            ChipsetError: the table has no such function.
+        """
+        if name not in _PROTOTYPES:
+            raise ChipsetError(f"the interface has no function '{name}'")
+        address = getattr(self.api, name)
+        if address is None:
+            raise ChipsetError(f"this plugin has no function '{name}' (VER-003)")
+        return _PROTOTYPES[name](address)
+
     def status(self, function: str, *arguments: Any) -> int:
         """Calls a function with plain arguments; returns its chipset_status.
 
         Raises:
             ChipsetError: the table has no such function.
         """
-        if function not in _PROTOTYPES:
-            raise ChipsetError(f"the interface has no function '{function}'")
-        address = getattr(self.api, function)
-        if address is None:
-            raise ChipsetError(f"this plugin has no function '{function}' (VER-003)")
-        return int(_PROTOTYPES[function](address)(*arguments))
+        return int(self.function(function)(*arguments))
 
     def invoke(self, function: str, *arguments: Any) -> None:
         """Calls a function with plain arguments; raises ``_runtime.Error`` unless OK."""
