@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,19 @@ assert multiply(d).numpy()[0, 0] == 64
 def test_without_fp16_halves_are_computed_in_f32(spoilt: Any) -> None:
     code = "assert multiply(chip(), np.float16).numpy()[0, 0] == 64"
     said(spoilt(code, SHIM_NO_EXTENSION="cl_khr_fp16"))
+
+
+def test_a_kernel_that_does_not_compile_shows_the_line_and_the_log(spoilt: Any) -> None:
+    code = """
+d = chip()
+x = d.array(np.ones(8, np.float32))
+print(refused(d.pointwise, "EXP", x, x))
+assert multiply(d).numpy()[0, 0] == 64  # another kernel
+"""
+    text = said(spoilt(code, SHIM_SPOIL_SOURCE="GLOBAL TYPE(OUT) * out"))
+    assert "kernel 'pointwise' does not compile" in text
+    assert "error:" in text and "CL_BUILD_PROGRAM_FAILURE" in text  # the compiler's words
+    assert re.search(r"\n  line \d+: .*KERNEL\(pointwise", text), text
 
 
 def test_an_allocation_above_the_limit_names_it(spoilt: Any) -> None:

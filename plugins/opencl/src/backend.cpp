@@ -2,14 +2,18 @@
 #include "backend.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 
 namespace chipset::opencl {
 namespace {
 
 // The argument values belong to the kernel object, so that setting them and enqueueing is one step.
+// Values that it has already are not set again: each costs PoCL an allocation.
 struct Kernel {
   cl_kernel handle;
   std::mutex mutex;
+  std::vector<std::vector<char>> values;
 };
 
 struct Program {
@@ -41,7 +45,8 @@ void build(const Device& device, cl_program program, const char* options) {
 
 DeviceBackend::DeviceBackend(Device& device) : device_(device) {
   traits_.language = kit::Language::kOpenCL;
-  traits_.is_cpu = device.is_cpu;
+  // For tests: the kernels of devices with many work-items a group, on a processor.
+  traits_.is_cpu = device.is_cpu && std::getenv("CHIPSET_OPENCL_GENERIC") == nullptr;
   traits_.fp64 = device.fp64;
   traits_.compute_units = device.compute_units;
   traits_.vector_bytes = 4 * device.vector_width;
@@ -97,13 +102,21 @@ void DeviceBackend::launch(chipset_stream stream_handle, void* kernel_handle, ki
                             size_t{grid.z} * block.z};
   const cl_uint rank = grid.z * block.z > 1 ? 3 : grid.y * block.y > 1 ? 2 : 1;
   std::lock_guard lock(kernel.mutex);
+  kernel.values.resize(std::max<size_t>(kernel.values.size(), count));
   for (uint32_t k = 0; k < count; ++k) {
     const kit::Argument& argument = arguments[k];
+    std::vector<char>& value = kernel.values[k];
+    if (value.size() == argument.bytes &&
+        std::memcmp(value.data(), argument.data, argument.bytes) == 0)
+      continue;
+    value.clear();  // unknown, should the driver refuse it
     const cl_int error = argument.is_address
                              ? cl().SetKernelArgSVMPointer(
                                    kernel.handle, k, *static_cast<void* const*>(argument.data))
                              : cl().SetKernelArg(kernel.handle, k, argument.bytes, argument.data);
     device_.check(error, "SetKernelArg");
+    const char* bytes = static_cast<const char*>(argument.data);
+    value.assign(bytes, bytes + argument.bytes);
   }
   device_.check(cl().EnqueueNDRangeKernel(stream.queue, kernel.handle, rank, nullptr, global, local,
                                           0, nullptr, nullptr),

@@ -156,7 +156,7 @@ void write_cached(const std::filesystem::path& path, const std::string& key, con
 }
 
 // The log, and under it the source line of each place that it names ("…:123:45: error" of clang,
-// "(123): error" of NVRTC).
+// "error: …:123:45" of PoCL, "(123): error" of NVRTC).
 std::string explained(const std::string& log, const std::string& source) {
   std::vector<std::string_view> lines;
   for (std::size_t begin = 0; begin < source.size();) {
@@ -165,10 +165,11 @@ std::string explained(const std::string& log, const std::string& source) {
     begin = end + 1;
   }
   std::string text = log;
-  static const std::regex place("(?::([0-9]+):[0-9]+|\\(([0-9]+)\\)): *(?:fatal )?error");
+  static const std::regex place(
+      "(?::([0-9]+):[0-9]+|\\(([0-9]+)\\)): *(?:fatal )?error|error: [^\n:]*:([0-9]+):[0-9]+");
   int shown = 0;
   for (std::sregex_iterator it(log.begin(), log.end(), place), end; it != end && shown < 5; ++it) {
-    const std::string number = (*it)[1].matched ? (*it)[1].str() : (*it)[2].str();
+    const std::string number = (*it)[1].str() + (*it)[2].str() + (*it)[3].str();  // one is there
     const std::size_t line = std::strtoul(number.c_str(), nullptr, 10);
     if (line == 0 || line > lines.size()) continue;
     text += "\n  line " + number + ": " + std::string(lines[line - 1]);

@@ -50,6 +50,18 @@ struct Plan {
   int arity;
 };
 
+// As in kernels/pointwise.c.
+template <class T>
+struct Numbers {
+  T p[4], immediate[4];
+};
+template <class T>
+struct Call {
+  Walk<4> walk;
+  int64_t rows;
+  Numbers<T> numbers;
+};
+
 std::string source_of(const Plan& plan, const Traits& traits) {
   const Formula& formula = kFormulas[plan.op];
   const char held = dialect_class(plan.compute);
@@ -166,18 +178,10 @@ void Kit::pointwise(chipset_stream stream, const chipset_pointwise_args& argumen
                             plan.kind[1], plan.kind[2], plan.out_adjacent, plan.wide_index};
   void* kernel = this->kernel(signature, "pointwise", [&] { return source_of(plan, traits_); });
 
-  struct {
-    float p[4], immediate[4];
-  } f;
-  struct {
-    double p[4], immediate[4];
-  } d;
-  struct {
-    int32_t p[4], immediate[4];
-  } i;
-  struct {
-    int64_t p[4], immediate[4];
-  } l;
+  Numbers<float> f;
+  Numbers<double> d;
+  Numbers<int32_t> i;
+  Numbers<int64_t> l;
   for (int k = 0; k < 4; ++k) {
     f.p[k] = static_cast<float>(d.p[k] = arguments.param[k].f);
     f.immediate[k] = static_cast<float>(d.immediate[k] = arguments.immediate[k].f);
@@ -193,12 +197,11 @@ void Kit::pointwise(chipset_stream stream, const chipset_pointwise_args& argumen
   Launch launch(backend_, stream, kernel);
   launch.address(out.data);
   for (int k = 0; k < kOperands; ++k)
-    launch.address(plan.kind[k] != kImmediate ? in[k].data : out.data);
-  launch.value(walk).i64(walk.rows());
-  if (held == 'f') launch.value(f);
-  if (held == 'd') launch.value(d);
-  if (held == 'i') launch.value(i);
-  if (held == 'l') launch.value(l);
+    launch.address(plan.kind[k] != kImmediate ? in[k].data : nullptr);
+  if (held == 'f') launch.value(Call<float>{walk, walk.rows(), f});
+  if (held == 'd') launch.value(Call<double>{walk, walk.rows(), d});
+  if (held == 'i') launch.value(Call<int32_t>{walk, walk.rows(), i});
+  if (held == 'l') launch.value(Call<int64_t>{walk, walk.rows(), l});
   const int lanes = group_lanes(traits_);
   const int64_t block = traits_.is_cpu ? 2048 : 1;
   const int64_t units = walk.rows() * ceil_div(walk.inner(), block);

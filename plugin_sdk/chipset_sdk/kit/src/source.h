@@ -137,8 +137,8 @@ class Launch {
 template <int N>
 struct Walk {
   int64_t rank = 0;
-  int64_t size[8];
-  int64_t stride[8][N];
+  int64_t size[8] = {};
+  int64_t stride[8][N] = {};
 
   int64_t inner() const { return rank > 0 ? size[0] : 1; }
   int64_t rows() const {
