@@ -97,7 +97,7 @@ struct Product {
         return source.define("SIDE", side).file("gemm.c").take();
       }
       source.define("MR", rows).define("KC", kBlockK).define("MC", kBlockM / rows * rows);
-      return source.file("gemm_processor.c").take();
+      return source.file("turn.h").file("gemm_processor.c").take();
     });
   }
   void run(Kernel which, Size3 grid, const void* a, int64_t batch, const Problem& p) const {
