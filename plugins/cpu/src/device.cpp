@@ -29,6 +29,14 @@ constexpr uint64_t kAlignment = 64;
 constexpr uint64_t kHugePage = uint64_t{2} << 20;
 constexpr int64_t kCopyGrain = int64_t{1} << 20;  // bytes
 
+// Bytes of this process that lie in memory now; 0 when the system does not say.
+uint64_t resident_memory() {
+  std::ifstream file("/proc/self/statm");
+  uint64_t pages = 0, resident = 0;
+  if (!(file >> pages >> resident)) return 0;
+  return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
 // The value in kilobytes of a line such as "MemAvailable:  123 kB", in bytes; 0 when absent.
 uint64_t meminfo(const char* key) {
   std::ifstream file("/proc/meminfo");
@@ -212,8 +220,12 @@ chipset_status cpu_device_memory(int32_t device, uint64_t* free_bytes, uint64_t*
   std::lock_guard lock(all.mutex);
   const uint64_t total = total_memory();
   const uint64_t unused = total - std::min(total, all.bytes);
+  // The system takes pages when they are first touched: what is allocated and not yet touched is
+  // available to it, and free to nobody.
+  const uint64_t untouched = all.bytes - std::min(all.bytes, resident_memory());
   const uint64_t available = meminfo("MemAvailable:");
-  *free_bytes = available == 0 ? unused : std::min(unused, available);
+  *free_bytes =
+      available == 0 ? unused : std::min(unused, available - std::min(available, untouched));
   *total_bytes = total;
   return CHIPSET_STATUS_OK;
 }
