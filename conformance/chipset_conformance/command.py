@@ -54,12 +54,13 @@ def run(
         The document of ``--json``: the certificate without its cases, and where it lies.
     """
     folder = out or Path(f"certify-{device.replace(':', '-')}")
+    asked = level_of(level)
     settings = Settings(
         device=device,
-        level=level_of(level),
+        level=asked,
         only=only,
         seed=seed,
-        jobs=jobs,
+        jobs=1 if asked == "performs" else jobs,  # who measures is alone
         out=folder,
         resume=resume,
         declared=declared,
