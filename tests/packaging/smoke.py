@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
+import time
 import venv
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 # What the wheel must hold beside Python modules: the start and end of each name.
@@ -24,6 +27,10 @@ ARTEFACTS = [
     ("chipset/include/chipset/chipset", ".h"),
     ("chipset/cmake/chipsetConfig", ".cmake"),
     ("chipset_cpu/libchipset_cpu", ".so"),
+    ("chipset_conformance/lib/libchipset_mutants", ".so"),
+    ("chipset_sdk/lib/libchipset_python", ".so"),
+    ("chipset_sdk/include/chipset_sdk", ".hpp"),
+    ("chipset_sdk/scaffold/src/plugin.cpp", ".jinja"),
 ]
 FORBIDDEN = (".cpp", ".cc", ".o", ".a")
 
@@ -87,6 +94,40 @@ def check_contents(wheel: Path) -> None:
         raise SystemExit(f"{wheel.name}: missing {missing}, and should not hold {extra}")
 
 
+def vendors_first_hour(folder: Path, run: Callable[..., str]) -> None:
+    """A plugin from nothing but the wheel: one command, then its own CI workflow."""
+    chipset = folder / "bin" / "chipset"
+    started = time.perf_counter()
+    run(chipset, "new-plugin", "outside", "--install")
+    print(f"ok: a new plugin boots, {time.perf_counter() - started:.0f} s after the command")
+    package = folder / "chipset-outside"
+    workflow = (package / ".github" / "workflows" / "conformance.yml").read_text()
+    commands = re.findall(r"run: (.*)$", workflow, re.MULTILINE)
+    assert len(commands) == 4 and commands[0].startswith("pip install"), commands
+    bin_first = f"export PATH={folder / 'bin'}:$PATH; cd {package}; "
+    for command in commands[1:3]:  # installing the plugin, its tests; the last may fail
+        run("bash", "-ec", bin_first + command)
+        print(f"ok: the plugin's workflow: {command}")
+
+
+def certify(run: Callable[..., str], python: Path, folder: Path) -> None:
+    """The conformance suite judges an installed plugin with no source tree at hand."""
+    chipset, out = python.with_name("chipset"), folder / "certificate"
+    told = json.loads(run(chipset, "certify", "cpu", "--level", "1", "--out", out, "--json"))
+    assert told["reached"] and told["level_reached"] == 1, told["failures"]
+    assert {path.name for path in out.iterdir()} >= {"certificate.json", "junit.xml", "report.html"}
+    verified = json.loads(run(chipset, "certify", "--verify", out / "certificate.json", "--json"))
+    assert verified["hash_matches"] and not verified["differences"], verified
+    print("ok: the CPU chip is certified to level 1, and the certificate holds")
+    caught = json.loads(run(chipset, "certify", "--self-test", "--only", "fill", "--json"))
+    assert caught["mutants"] and not caught["missed"], caught
+    print(f"ok: the judge is judged: {caught['caught']} mutants caught")
+    tests = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs", "chipset_conformance"]
+    passed = run(python, *tests, "--chip", "cpu", "--chip-level", "0")
+    assert " passed" in passed and "failed" not in passed, passed
+    print("ok: the suite runs under pytest")
+
+
 def main() -> None:
     wheel = Path(sys.argv[1]).resolve()
     check_contents(wheel)
@@ -114,7 +155,7 @@ def main() -> None:
 
         # As the README's install does: this torch first, so that pip looks for no other.
         run(python, "-m", "pip", "install", "--quiet", "torch==2.13.0")
-        run(python, "-m", "pip", "install", "--quiet", wheel)
+        run(python, "-m", "pip", "install", "--quiet", f"{wheel}[sdk,conformance]")
         for name, code in CHECKS.items():
             run(python, "-c", code)
             print(f"ok: {name}")
@@ -123,6 +164,8 @@ def main() -> None:
         cpu = next(row for row in rows if row["name"] == "cpu")
         assert cpu["available"] and cpu["count"] >= 1, cpu
         print("ok: chipset devices lists the CPU chip")
+        certify(run, python, Path(folder))
+        vendors_first_hour(Path(folder), run)
 
 
 if __name__ == "__main__":

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import subprocess
-import sys
-from importlib import metadata
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCE_ROOTS = ["core", "layers", "plugins/cpu", "plugins/opencl", "plugin_sdk"]
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -72,51 +67,3 @@ def test_readme_names_real_commands(run_python) -> None:
     for command in sorted(commands):
         done = run_python("-m", "chipset.cli", *command.split(), "--help")
         assert done.returncode == 0, f"chipset {command}: {done.stderr}"
-
-
-def blocks(path: Path) -> list[tuple[str, str]]:
-    """The runnable blocks of a page, in order: (language, code)."""
-    return re.findall(r"^```(bash|python)\n(.*?)^```", path.read_text(), re.MULTILINE | re.DOTALL)
-
-
-def test_write_a_plugin_runs_as_it_stands(tmp_path: Path) -> None:
-    """Runs each block of the page, in order, in a folder of its own."""
-    for folder in ("examples", "csrc/include"):
-        shutil.copytree(ROOT / folder, tmp_path / folder)
-    site, scripts = tmp_path / "site", tmp_path / "bin"
-    scripts.mkdir()
-    # `chipset` and `python` are this interpreter's, whether or not its environment is activated.
-    (scripts / "chipset").write_text(f'#!/bin/sh\nexec {sys.executable} -m chipset.cli "$@"\n')
-    (scripts / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    for script in scripts.iterdir():
-        script.chmod(0o755)
-    search = [str(scripts), str(Path(sys.executable).parent), os.environ["PATH"]]
-    environment = {
-        **os.environ,
-        "PATH": os.pathsep.join(search),
-        "PYTHONPATH": os.pathsep.join([str(site), *(str(ROOT / root) for root in SOURCE_ROOTS)]),
-        "PIP_TARGET": str(site),
-    }
-    if not is_installed():
-        # The entry point by which a build finds the CMake package is not there.
-        environment["CMAKE_ARGS"] = f"-Dchipset_DIR={ROOT / 'cmake'}"
-    for language, code in blocks(ROOT / "docs" / "write-a-plugin.md"):
-        command = ["bash", "-euc"] if language == "bash" else [sys.executable, "-c"]
-        done = subprocess.run(
-            [*command, code],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
-        if code.rstrip().endswith("chipset devices"):
-            assert "minimal" in done.stdout
-
-
-def is_installed() -> bool:
-    try:
-        return bool(metadata.distribution("chipset"))
-    except metadata.PackageNotFoundError:
-        return False
