@@ -64,6 +64,8 @@ chipset_api make_api() {
   api.capture_begin = cpu_capture_begin;
   api.capture_end = cpu_capture_end;
   api.capture_replay = cpu_capture_replay;
+  api.graph_compile = cpu_graph_compile;
+  api.graph_run = cpu_graph_run;
   api.graph_destroy = cpu_graph_destroy;
 
   api.comm_id = cpu_comm_id;
@@ -79,13 +81,9 @@ chipset_api make_api() {
   api.group_begin = cpu_group_begin;
   api.group_end = cpu_group_end;
 
-#define CPU_SLOT(name, args_struct) api.name = cpu_##name != nullptr ? entry_##name : nullptr;
+#define CPU_SLOT(name, args_struct) api.name = entry_##name;
   CPU_ARGS_FUNCTIONS(CPU_SLOT)
 #undef CPU_SLOT
-  if (cpu_graph_compile != nullptr && cpu_graph_run != nullptr) {
-    api.graph_compile = cpu_graph_compile;
-    api.graph_run = cpu_graph_run;
-  }
   return api;
 }
 

@@ -77,8 +77,6 @@ chipset_status check_lengths(const chipset_attention_paged_args& a) {
 chipset_status cpu_attention_paged(chipset_stream, const chipset_attention_paged_args* args) {
   const chipset_attention_paged_args& a = *args;
   RETURN_UNLESS_OK(check_floats(kName, "q", a.q));
-  if (a.q->dtype == CHIPSET_DTYPE_F64)
-    return fail(CHIPSET_STATUS_UNSUPPORTED, "%s: q is f64; need f16, bf16 or f32", kName);
   if (a.q->rank != 3) {
     return fail(CHIPSET_STATUS_INVALID, "%s: q has shape %s, need [T,H,D]", kName,
                 shape_text(*a.q));
@@ -91,11 +89,6 @@ chipset_status cpu_attention_paged(chipset_stream, const chipset_attention_paged
   }
   RETURN_UNLESS_OK(check_like(kName, "out", a.out, "q", *a.q));
   RETURN_UNLESS_OK(check_output(kName, "out", a.out));
-  if (a.q->shape[2] > 1 && (a.q->stride[2] != 1 || a.k_cache->stride[3] != 1 ||
-                            a.v_cache->stride[3] != 1 || a.out->stride[2] != 1)) {
-    return fail(CHIPSET_STATUS_UNSUPPORTED,
-                "%s: the last dimension of q, k_cache, v_cache and out must have stride 1", kName);
-  }
   if (a.out->dtype != a.q->dtype) {
     return fail(CHIPSET_STATUS_UNSUPPORTED, "%s: out is %s, but q is %s", kName,
                 dtype_name(a.out->dtype), dtype_name(a.q->dtype));

@@ -71,10 +71,6 @@ chipset_status cpu_cross_entropy_backward(chipset_stream, const chipset_cross_en
   RETURN_UNLESS_OK(check_vector(kName, "dloss", a.dloss, rows, wide, wide));
   RETURN_UNLESS_OK(check_like(kName, "dlogits", a.dlogits, "logits", *a.logits));
   RETURN_UNLESS_OK(check_output(kName, "dlogits", a.dlogits));
-  if ((a.dlogits->dtype == CHIPSET_DTYPE_F64) != (wide == CHIPSET_DTYPE_F64)) {
-    return fail(CHIPSET_STATUS_UNSUPPORTED, "%s: dlogits is %s, but logits is %s", kName,
-                dtype_name(a.dlogits->dtype), dtype_name(a.logits->dtype));
-  }
   RETURN_UNLESS_OK(check_targets(kName, a));
   if (numel(*a.logits) == 0) return CHIPSET_STATUS_OK;
   CPU_SELECT(cross_entropy_kernels).backward(a);

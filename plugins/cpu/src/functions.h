@@ -33,19 +33,17 @@ namespace chipset::cpu {
   X(sort, chipset_sort_args)                            \
   X(random, chipset_random_args)
 
-// Weak: a slot whose function is not linked in stays NULL, which the interface reads as
-// UNSUPPORTED.
 #define CPU_DECLARE(name, args_struct) \
-  [[gnu::weak]] chipset_status cpu_##name(chipset_stream stream, const args_struct* args);
+  chipset_status cpu_##name(chipset_stream stream, const args_struct* args);
 CPU_ARGS_FUNCTIONS(CPU_DECLARE)
 #undef CPU_DECLARE
 
 // ONNX graphs (graph_onnx.cpp). A graph is a Graph of graph.h, so that graph_destroy ends either
 // kind.
-[[gnu::weak]] chipset_status cpu_graph_compile(int32_t device, const void* onnx, uint64_t bytes,
-                                               chipset_graph* graph);
-[[gnu::weak]] chipset_status cpu_graph_run(chipset_stream stream, chipset_graph graph,
-                                           uint32_t num_inputs, const chipset_tensor* inputs,
-                                           uint32_t num_outputs, const chipset_tensor* outputs);
+chipset_status cpu_graph_compile(int32_t device, const void* onnx, uint64_t bytes,
+                                 chipset_graph* graph);
+chipset_status cpu_graph_run(chipset_stream stream, chipset_graph graph, uint32_t num_inputs,
+                             const chipset_tensor* inputs, uint32_t num_outputs,
+                             const chipset_tensor* outputs);
 
 }  // namespace chipset::cpu

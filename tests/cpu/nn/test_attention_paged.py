@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-UNIT = {torch.float32: 2**-24, torch.bfloat16: 2**-8, torch.float16: 2**-11}
+UNIT = {torch.float32: 2**-24, torch.bfloat16: 2**-8, torch.float16: 2**-11, torch.float64: 2**-53}
 
 
 def exact(q: Any, k: Any, v: Any, scale: float, window: int, cap: float) -> torch.Tensor:
@@ -32,15 +33,36 @@ def exact(q: Any, k: Any, v: Any, scale: float, window: int, cap: float) -> torc
 def test_matches_fp64(
     table: Any, dtype: Any, window: int, cap: float, heads: int, kv_heads: int, size: int
 ) -> None:
+    check(table, dtype, window, cap, heads, kv_heads, size, contiguous)
+
+
+@pytest.mark.parametrize("dtype", list(UNIT))
+def test_elements_may_have_a_stride(table: Any, dtype: Any) -> None:
+    check(table, dtype, 20, 0.0, 4, 2, 33, column)
+
+
+def contiguous(t: torch.Tensor) -> torch.Tensor:
+    return t
+
+
+def column(t: torch.Tensor) -> torch.Tensor:
+    """The same numbers, the elements of a row three apart."""
+    return t.repeat_interleave(3, -1)[..., ::3]
+
+
+def check(
+    table: Any, dtype: Any, window: int, cap: float, heads: int, kv_heads: int, size: int,
+    layout: Callable[[torch.Tensor], torch.Tensor],
+) -> None:  # fmt: skip
     generator = torch.Generator().manual_seed(0)
     tokens, keys, block = [1, 7, 0, 1], [300, 33, 5, 1], 16
     max_blocks = 20
     blocks = 4 * max_blocks
     order = torch.randperm(blocks, generator=generator).int().view(4, max_blocks)
     cache = [torch.randn(blocks, block, kv_heads, size, generator=generator) for _ in range(2)]
-    k_cache, v_cache = (c.to(dtype) for c in cache)
-    q = torch.randn(sum(tokens) + 2, heads, size, generator=generator).to(dtype)
-    out = torch.full_like(q, 7.0)
+    k_cache, v_cache = (layout(c.to(dtype)) for c in cache)
+    q = layout(torch.randn(sum(tokens) + 2, heads, size, generator=generator).to(dtype))
+    out = layout(torch.full(q.shape, 7.0, dtype=dtype))
     start = torch.tensor([0, *torch.tensor(tokens).cumsum(0)], dtype=torch.int32)
     table.call(
         "attention_paged", max_query=7, q=q, k_cache=k_cache, v_cache=v_cache, block_table=order,
@@ -53,7 +75,8 @@ def test_matches_fp64(
         rows = slice(int(start[s]), int(start[s]) + count)
         want = exact(q[rows].double(), k, v, size**-0.5, window, cap)
         error = (out[rows].double() - want).abs()
-        assert (error <= UNIT[dtype] * want.abs() + 2e-6).all(), error.max()
+        compute = 4e-15 if dtype == torch.float64 else 2e-6
+        assert (error <= UNIT[dtype] * want.abs() + compute).all(), error.max()
     assert (out[sum(tokens) :] == 7).all(), "tokens beyond query_start[B] were written"
 
 

@@ -43,7 +43,9 @@ void update_of(const AdamwPiece& p) {
 }
 
 void update(const AdamwPiece& p) {
-  p.dtype[0] == CHIPSET_DTYPE_F64 ? update_of<double>(p) : update_of<float>(p);
+  bool has_f64 = false;
+  for (int t = 0; t < 5; ++t) has_f64 |= p.tensor[t] != nullptr && p.dtype[t] == CHIPSET_DTYPE_F64;
+  has_f64 ? update_of<double>(p) : update_of<float>(p);
 }
 
 }  // namespace

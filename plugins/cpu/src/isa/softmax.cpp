@@ -93,13 +93,17 @@ bool backward_of(const Rows& rows, bool log) {
   return ok;
 }
 
+// Whether one of the first n tensors is F64: then the whole row is evaluated in it.
+bool has_f64(const Rows& rows, int n) {
+  for (int t = 0; t < n; ++t)
+    if (rows.dtype[t] == CHIPSET_DTYPE_F64) return true;
+  return false;
+}
 bool forward(const Rows& rows, bool log) {
-  return rows.dtype[0] == CHIPSET_DTYPE_F64 ? forward_of<double>(rows, log)
-                                            : forward_of<float>(rows, log);
+  return has_f64(rows, 2) ? forward_of<double>(rows, log) : forward_of<float>(rows, log);
 }
 bool backward(const Rows& rows, bool log) {
-  return rows.dtype[0] == CHIPSET_DTYPE_F64 ? backward_of<double>(rows, log)
-                                            : backward_of<float>(rows, log);
+  return has_f64(rows, 3) ? backward_of<double>(rows, log) : backward_of<float>(rows, log);
 }
 
 }  // namespace
