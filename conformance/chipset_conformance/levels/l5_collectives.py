@@ -40,6 +40,7 @@ MOVED = (*FLOATS, *INTEGERS, Dtype.BOOL, *EIGHT_BIT_FLOATS, *OPAQUES)
 REDUCED = (*FLOATS, *INTEGERS, Dtype.BOOL, *EIGHT_BIT_FLOATS)
 REDUCING = ("all_reduce", "reduce_scatter")
 MOVING = ("all_gather", "broadcast", "all_to_all", "send")
+LIMIT_S = 150.0  # most of it to start the ranks' processes on a busy machine
 GUARD = 64  # bytes on both sides of a result that must stay as they are
 POISON = 0xA5
 
@@ -122,7 +123,15 @@ def _functions(function: str) -> tuple[str, ...]:
 
 
 def _case(identity: str, function: str, dtype: Dtype, run: Any, rule: str | None = None) -> Case:
-    return Case(identity, _functions(function), run, frozenset({OPTIONAL}), rule, name_of(dtype))
+    return Case(
+        identity,
+        _functions(function),
+        run,
+        frozenset({OPTIONAL}),
+        rule,
+        name_of(dtype),
+        timeout_s=LIMIT_S,
+    )
 
 
 # ---- on a rank -----------------------------------------------------------------------------------

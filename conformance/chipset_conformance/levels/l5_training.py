@@ -110,7 +110,7 @@ def resume(rank: Rank, saved: bytes) -> tuple[dict[str, bytes], list[float], dic
 
 
 def _fresh(rank: Rank) -> tuple[Any, torch.optim.Optimizer]:
-    """A small language model of plain torch: the import of a larger one takes longer than it all."""
+    """A small language model of plain torch; importing a larger one would take longer."""
     torch.manual_seed(3)
     model = nn.Sequential(
         nn.Embedding(VOCABULARY, WIDTH),
