@@ -30,7 +30,7 @@ FILES = {
     "src/plugin.cpp.jinja": "src/{name}.cpp",
     # Not at the top: the folder would hide the installed package from programs that run there.
     "package/__init__.py.jinja": "python/chipset_{name}/__init__.py",
-    "tests/test_conformance.py.jinja": "tests/test_conformance.py",
+    "test_conformance.py.jinja": "tests/test_conformance.py",
     "workflows/conformance.yml.jinja": ".github/workflows/conformance.yml",
 }
 

@@ -60,7 +60,7 @@ def test_readme_names_real_commands(run_python) -> None:
     readme = (ROOT / "README.md").read_text()
     commands = set(
         re.findall(
-            r"^chipset ([a-z]+(?: (?:sft|fetch|list|dispatch|step|decode))?)", readme, re.MULTILINE
+            r"^chipset ([a-z-]+(?: (?:sft|fetch|list|dispatch|step|decode))?)", readme, re.MULTILINE
         )
     )
     assert commands, "README.md shows no chipset command"
