@@ -5,6 +5,7 @@ The suite is a distribution of its own; this command says so when it is not inst
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -40,6 +41,10 @@ Timeout = Annotated[
     float | None,
     typer.Option("--timeout", min=0.1, help="Seconds until a case counts as hung, for every case."),
 ]
+Soak = Annotated[
+    float | None,
+    typer.Option("--soak", min=1, help="Seconds of the soak of level endures. Default: a few."),
+]
 Verify = Annotated[
     Path | None,
     typer.Option("--verify", help="Check a certificate: its hash, and a random sample again."),
@@ -63,6 +68,7 @@ def certify(
     out: Out = None,
     declarations: Declarations = None,
     timeout: Timeout = None,
+    soak: Soak = None,
     verify: Verify = None,
     self_test: SelfTest = False,
     seeds: Seeds = 1,
@@ -80,6 +86,8 @@ def certify(
                 f"the conformance suite cannot be loaded ({error}); "
                 "run 'pip install chipset[conformance]'"
             ) from None
+        if soak is not None:  # inherited by the processes that run the cases
+            os.environ["CHIPSET_CONFORMANCE_SOAK_S"] = str(soak)
         if self_test:
             outcome = command.run_self_test(
                 report.console, only or "", range(seed, seed + seeds), jobs, write
