@@ -109,7 +109,7 @@ def mutants() -> tuple[Mutant, ...]:
     library.chipset_mutants.restype = ctypes.c_char_p
     rows = [line.split("\t") for line in library.chipset_mutants().decode().splitlines()]
     return tuple(
-        Mutant(name, int(level), tuple(functions.split()), fault)
+        Mutant(name, int(level) if level.isdigit() else level, tuple(functions.split()), fault)
         for name, level, functions, fault in rows
     )
 
