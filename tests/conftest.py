@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -43,16 +43,39 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="the CPU chip does not say that the host may read its memory",
     )
+    parser.addoption(
+        "--sim", default="", help="options of the simulated chip, as CHIPSET_SIM has them"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--devices"):
-        plugin = config.getoption("--chip").partition(":")[0].upper()
-        os.environ[f"CHIPSET_{plugin}_DEVICES"] = config.getoption("--devices")
+    plugin = config.getoption("--chip").partition(":")[0]
+    devices = config.getoption("--devices")
+    if plugin == "sim":
+        count = f"devices={devices}," if devices else ""
+        os.environ["CHIPSET_SIM"] = count + config.getoption("--sim")
+    elif devices:
+        os.environ[f"CHIPSET_{plugin.upper()}_DEVICES"] = devices
     if config.getoption("--checked"):
         os.environ["CHIPSET_CHECK"] = "1"
     if config.getoption("--hide-unified"):
         os.environ["CHIPSET_CPU_UNIFIED"] = "0"
+
+
+@pytest.fixture(autouse=True)
+def nothing_found(pytestconfig: pytest.Config) -> Iterator[None]:
+    """On the simulated chip, a test also fails of what the chip found."""
+    if pytestconfig.getoption("--chip").partition(":")[0] != "sim":
+        yield
+        return
+    import chipset
+    import chipset_sim
+
+    chipset.select("sim")
+    chipset_sim.clear_findings()
+    yield
+    found = chipset_sim.findings()
+    assert not found, "\n".join(f"{item.rule}: {item.text}\n{item.replay}" for item in found)
 
 
 PythonRunner = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -204,12 +204,13 @@ void DeviceAllocator::deallocate(Block* block) {
 
 // The block's memory may be used again from here on.
 void DeviceAllocator::give_back(Block* block) {
+  if (!cache_) free_memory(block);  // may throw; then the block waits on
   if (block->state == BlockState::waiting) {
     subtract(waiting_count_, block, 1);
     subtract(waiting_bytes_, block, static_cast<std::int64_t>(block->size));
   }
   if (!cache_) {
-    free_segment(block);
+    forget_segment(block);
   } else if (block->pool->can_park(block->size)) {
     block->pool->park(block);
   } else {
@@ -231,16 +232,23 @@ void DeviceAllocator::collect_passed(bool wait) {
       ++i;
       continue;
     }
-    Block* block = waiting_[i].second;
+    give_back(waiting_[i].second);
     waiting_[i] = std::move(waiting_.back());
     waiting_.pop_back();
-    give_back(block);
   }
 }
 
-void DeviceAllocator::free_segment(Block* block) {
+// Throws when the plugin refuses, and nothing has changed. A lost device has no memory to keep.
+void DeviceAllocator::free_memory(const Block* block) {
   const Device& d = device(block->device);
-  check(d.api->mem_free(d.local, block->pointer), "mem_free");
+  const chipset_status status = d.api->mem_free(d.local, block->pointer);
+  if (status == CHIPSET_STATUS_DEVICE_LOST)
+    take_error();
+  else
+    check(status, "mem_free");
+}
+
+void DeviceAllocator::forget_segment(Block* block) {
   ++stats_.num_device_free;
   subtract(stats_.segment, block, 1);
   subtract(stats_.reserved_bytes, block, static_cast<std::int64_t>(block->size));
@@ -264,8 +272,9 @@ void DeviceAllocator::free_cached(int index) {
   ++stats_.num_sync_all_streams;
   check(d.api->device_sync(d.local), "device_sync");
   for (Block* block : whole) {
+    free_memory(block);
     block->pool->free.erase(block);
-    free_segment(block);
+    forget_segment(block);
   }
 }
 

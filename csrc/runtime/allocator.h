@@ -51,7 +51,8 @@ class DeviceAllocator {
   void give_back(Block* block);
   void collect_passed(bool wait);
   void free_cached(int index);
-  void free_segment(Block* block);
+  void free_memory(const Block* block);
+  void forget_segment(Block* block);
   void add(Stat (&stat)[3], const Block* block, std::int64_t by);
   void subtract(Stat (&stat)[3], const Block* block, std::int64_t by);
   void note_active_peak();

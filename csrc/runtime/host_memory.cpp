@@ -120,14 +120,15 @@ void empty_host_cache() {
   std::unique_lock lock(m.mutex);
   collect_passed(m);
   for (auto& [key, blocks] : m.free) {
-    for (HostBlock* block : blocks) {
+    while (!blocks.empty()) {
+      HostBlock* block = blocks.back();
       Device& d = device(block->device);
       check(d.api->mem_free(d.local, block->pointer), "mem_free");
+      blocks.pop_back();
       m.blocks.erase(block->pointer);
       m.count.fetch_sub(1);
       delete block;
     }
-    blocks.clear();
   }
 }
 

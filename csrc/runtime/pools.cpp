@@ -85,32 +85,59 @@ Fence::Fence(const std::vector<chipset_stream>& streams) {
   for (chipset_stream stream : streams) {
     const int index = find_device_of(stream);
     if (index < 0) continue;
-    chipset_event event = acquire_event(index, 0);
-    events_.emplace_back(index, event);
-    // A refusal means that the device is lost: then nothing is left to wait for.
-    if (device(index).api->event_record(event, stream) != CHIPSET_STATUS_OK) take_error();
+    points_.push_back({index, stream});
+    if (record(points_.back()) == CHIPSET_STATUS_DEVICE_LOST) drop_last();
   }
 }
 
+chipset_status Fence::record(Point& point) {
+  if (find_device_of(point.stream) < 0) return CHIPSET_STATUS_DEVICE_LOST;  // passed by its end
+  if (point.event == nullptr) {
+    try {
+      point.event = acquire_event(point.device, 0);
+    } catch (const Error& error) {
+      return error.status;
+    }
+  }
+  const chipset_status status = device(point.device).api->event_record(point.event, point.stream);
+  point.recorded = status == CHIPSET_STATUS_OK;
+  if (!point.recorded) take_error();
+  return status;
+}
+
+void Fence::drop_last() {
+  release_event(points_.back().device, 0, points_.back().event);
+  points_.pop_back();
+}
+
 bool Fence::passed() {
-  while (!events_.empty()) {
-    const auto [index, event] = events_.back();
-    const chipset_status status = device(index).api->event_query(event, 0);
-    if (status == CHIPSET_STATUS_NOT_READY) return false;
-    if (status != CHIPSET_STATUS_OK) take_error();
-    release_event(index, 0, event);
-    events_.pop_back();
+  while (!points_.empty()) {
+    Point& point = points_.back();
+    chipset_status status = point.recorded ? CHIPSET_STATUS_OK : record(point);
+    if (status == CHIPSET_STATUS_OK) {
+      status = device(point.device).api->event_query(point.event, 0);
+      if (status == CHIPSET_STATUS_NOT_READY) return false;
+      if (status != CHIPSET_STATUS_OK) take_error();
+    }
+    if (status != CHIPSET_STATUS_OK && status != CHIPSET_STATUS_DEVICE_LOST) return false;
+    drop_last();
   }
   return true;
 }
 
 void Fence::wait() {
-  for (const auto& [index, event] : events_) {
-    if (device(index).api->event_query(event, CHIPSET_WAIT_FOREVER) != CHIPSET_STATUS_OK)
-      take_error();
-    release_event(index, 0, event);
+  while (!points_.empty()) {
+    Point& point = points_.back();
+    const chipset_api* api = device(point.device).api;
+    chipset_status status = point.recorded ? CHIPSET_STATUS_OK : record(point);
+    if (status != CHIPSET_STATUS_DEVICE_LOST)
+      status = point.recorded ? api->event_query(point.event, CHIPSET_WAIT_FOREVER)
+                              : api->stream_sync(point.stream);
+    const bool lost = status == CHIPSET_STATUS_DEVICE_LOST;
+    if (lost) take_error();
+    if (lost || status == CHIPSET_STATUS_OK || status == CHIPSET_STATUS_OUT_OF_RANGE) drop_last();
+    if (!lost) check(status, "event_query");
   }
-  events_.clear();
 }
 
 }  // namespace chipset::runtime

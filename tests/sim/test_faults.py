@@ -150,6 +150,73 @@ def test_out_of_memory_is_survived_by_the_allocator(on_sim):
     assert done.stdout.split() == ["1", "1"]
 
 
+# A tensor whose last work is still to run is dropped while the plugin refuses what the allocator
+# needs in order to know when that work has passed.
+DROPPED = """
+rt.default_stream(0); import gc
+def settled():
+    dev.synchronize()
+    gc.collect()
+    rt.empty_cache(0)
+    return chipset_sim.live()["allocations"]
+events = [event() for _ in range(3)]
+before = settled()
+y = dev.empty((16,))
+dev.pointwise('FILL', y, params=[1.0])
+chipset_sim.inject(RULES)
+errors = []
+for attempt in (lambda: globals().pop("y"), settled, settled):
+    try: attempt()
+    except rt.Error as error: errors.append(str(error))
+print(chipset_sim.injections()); chipset_sim.clear_injections()
+assert settled() == before, (settled(), before)
+assert len(errors) <= 1 and all("injected" in error for error in errors), errors
+z = dev.empty((16,)); dev.pointwise('FILL', z, params=[2.0]); assert (z.numpy() == 2).all()
+for e in events: dev.invoke("event_destroy", e)
+"""
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        "event_create:1=OUT_OF_MEMORY",
+        "event_record:1=INTERNAL",
+        "event_record:1=INTERNAL;event_record:2=INTERNAL",
+        "event_query:1=INTERNAL",
+        "mem_free:1=INTERNAL",
+    ],
+)
+def test_memory_is_neither_freed_early_nor_lost_when_a_call_is_refused(rules, on_sim):
+    done = on_sim(f"RULES = {rules!r}\n" + DROPPED, "mode=latest,exitcode=86")
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert int(done.stdout) >= 1
+
+
+def test_every_function_of_the_table_can_fail(raw_sim):
+    """Also with arguments that no caller would give: the injected fault comes first."""
+    done = raw_sim(
+        """
+import json
+seen, quiet = {}, ("device_count", "device_info", "comm_id")
+for name in _PROTOTYPES:
+    if not getattr(api, name) or name in quiet:
+        continue
+    count = len(_PROTOTYPES[name]._argtypes_)
+    chipset_sim.inject(f"{name}:2=TIMEOUT")
+    call("device_memory", 0, None, None) if name != "device_memory" else None
+    statuses = [call(name, *[0] * count) for _ in range(2)]
+    seen[name] = statuses[1], f"{name}: injected by {name}:2=TIMEOUT" in texts[-1]
+    chipset_sim.clear_injections()
+print(json.dumps(seen))
+""",
+        leaks="0",
+    )
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    assert len(seen) >= 50
+    assert {name: result for name, result in seen.items() if result != [5, True]} == {}
+
+
 def test_capacity_is_a_limit(on_sim):
     done = on_sim(
         "try:\n    dev.empty((1 << 20,))\nexcept rt.Error as error:\n    print(error)\n"

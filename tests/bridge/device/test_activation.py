@@ -50,9 +50,9 @@ def test_a_device_index_out_of_range(chip: torch.device, call: str) -> None:
         eval(call)
 
 
-def test_properties(chip: torch.device) -> None:
+def test_properties(chip: torch.device, pytestconfig: pytest.Config) -> None:
     properties = torch.chip.get_device_properties(chip)
-    assert properties.plugin == "cpu"
+    assert properties.plugin == pytestconfig.getoption("--chip").partition(":")[0]
     assert properties.total_memory > 0
     assert properties.name == torch.chip.get_device_name(chip)
     assert torch.float32 in torch.accelerator.get_device_capability(chip)["supported_dtypes"]
@@ -106,12 +106,13 @@ def test_the_chip_adds_little_to_importing_torch(run_python) -> None:
     assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
 
 
-def test_dynamo_knows_the_device(chip: torch.device) -> None:
+def test_dynamo_knows_the_device(chip: torch.device, pytestconfig: pytest.Config) -> None:
     from torch._dynamo.device_interface import get_interface_for_device
 
     interface = get_interface_for_device("chip")
     assert interface.device_count() == torch.chip.device_count()
-    assert interface.get_device_properties(0).plugin == "cpu"
+    plugin = pytestconfig.getoption("--chip").partition(":")[0]
+    assert interface.get_device_properties(0).plugin == plugin
 
 
 def test_a_child_made_by_fork_gets_a_clear_error(run_python) -> None:
