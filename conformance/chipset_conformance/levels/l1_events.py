@@ -13,6 +13,7 @@ from chipset_conformance.context import Context
 from chipset_conformance.probes import Buffer, Delay, status_of
 
 _COUNT = 10_000
+_POLLED_DELAYS = 3
 _ROUNDS = 8
 _MILLISECOND = 1_000_000  # ns
 
@@ -248,21 +249,26 @@ def elapsed(ctx: Context, start: int, end: int) -> float:
 def poll_returns(ctx: Context) -> None:
     """A poll of work that takes a while answers NOT_READY, or the work was done when enqueued."""
     stream, delay = ctx.stream(), Delay(ctx)
+    blocked = 0
     for _ in range(_ROUNDS):
         begun = time.perf_counter()
-        delay.put(stream)
-        enqueued = time.perf_counter()
+        for _ in range(_POLLED_DELAYS):
+            delay.put(stream)
         event = ctx.event()
         ctx.chip.invoke("event_record", event, stream)
         polled = time.perf_counter()
         status = ctx.chip.status("event_query", event, 0)
         ended = time.perf_counter()
         ctx.chip.invoke("stream_sync", stream)
-        # Blocked in the poll for longer than the enqueuing took: the work ran meanwhile.
-        waited = ended - polled > 0.005 + 2 * (enqueued - begun)
-        if not (status == Status.OK and waited):
+        if status == Status.NOT_READY:
             return
-    ctx.check(False, f"{_ROUNDS} polls each waited for the event instead of answering NOT_READY")
+        # In the poll for longer than the enqueuing took: the work ran meanwhile.
+        blocked += ended - polled > 0.005 + 2 * (polled - begun)
+    # On a busy machine the work of a round may be done before the poll begins.
+    ctx.check(
+        2 * blocked <= _ROUNDS,
+        f"no poll of {_ROUNDS} answered NOT_READY, and {blocked} waited for the event instead",
+    )
 
 
 def elapsed_adds_up(ctx: Context) -> None:
