@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from chipset_conformance.results import Certificate
+
 FILL = "memory/fill/every-size-and-offset"
 
 
@@ -182,6 +184,31 @@ def test_a_certificate_is_verified(
     path.write_text(json.dumps(document))
     status, result = verify()
     assert status == 1 and not result["hash_matches"] and result["differences"]
+    forged = Certificate.model_validate(document)
+    document["content_hash"] = forged.hashed()
+    path.write_text(json.dumps(document))
+    status, result = verify()
+    assert result["hash_matches"], "whoever forges a certificate can compute a hash"
+    assert status == 1 and result["differences"], "what was forged shows when it is run again"
+
+
+def test_the_certificate_is_the_schemas_and_says_what_was_asked(
+    certify: Callable[..., Any], tmp_path: Path
+) -> None:
+    run = certify("--level", "0", "--seed", "7", "--jobs", "3", device="cpu", out="elsewhere")
+    assert run.folder == tmp_path / "elsewhere"
+    assert {file.name for file in run.folder.iterdir()} == {
+        "certificate.json",
+        "journal.jsonl",
+        "junit.xml",
+        "report.html",
+    }
+    whole = Certificate.model_validate_json((run.folder / "certificate.json").read_text())
+    assert whole.seed == 7 and whole.content_hash == whole.hashed()
+    alone = certify("--level", "0", "--seed", "7", "--jobs", "1", device="cpu")
+    assert {i: case["outcome"] for i, case in run.cases.items()} == {
+        i: case["outcome"] for i, case in alone.cases.items()
+    }, "how many processes judge changes no verdict"
 
 
 def test_an_unknown_device_is_said(certify: Callable[..., Any]) -> None:
