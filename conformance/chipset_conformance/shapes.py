@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import hypothesis
-import numpy as np
 from hypothesis import strategies as st
 
 from chipset._interface import MAX_RANK
@@ -18,12 +18,15 @@ MOST_ELEMENTS = 2000
 def shapes(
     min_rank: int = 0, max_rank: int = MAX_RANK, min_size: int = 0
 ) -> st.SearchStrategy[tuple[int, ...]]:
-    """Shapes of any rank with at most MOST_ELEMENTS elements."""
+    """Shapes of any rank with at most MOST_ELEMENTS elements, a size of 0 counted as 1.
+
+    An empty tensor, too, gets strides and room around it, as its other sizes ask.
+    """
     sizes = st.one_of(st.integers(min_size, 5), st.integers(max(1, min_size), 70))
     return (
         st.lists(sizes, min_size=min_rank, max_size=max_rank)
         .map(tuple)
-        .filter(lambda shape: int(np.prod(shape, dtype=np.int64)) <= MOST_ELEMENTS)
+        .filter(lambda shape: math.prod(max(1, size) for size in shape) <= MOST_ELEMENTS)
     )
 
 
