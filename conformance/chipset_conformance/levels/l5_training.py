@@ -10,16 +10,15 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
-
-import torch
-from torch import nn
-from torch.nn.functional import cross_entropy
+from typing import TYPE_CHECKING, Any
 
 from chipset.registry import find_plugins
 from chipset_conformance.case import OPTIONAL, Case, CaseFailure, NotRun, Unsupported, cases
 from chipset_conformance.context import Context
 from chipset_conformance.ranks import Rank, passing_gang
+
+if TYPE_CHECKING:  # the cases of collectives start many processes, and torch starts slowly
+    import torch
 
 GROUP = "model"
 LONG_S = 300.0
@@ -91,6 +90,8 @@ def _another(plugin: str) -> str:
 
 def train_and_save(rank: Rank) -> tuple[bytes, dict[str, bytes]]:
     """Step: two steps of AdamW; the checkpoint and the bits of its state."""
+    import torch
+
     model, optimizer = _fresh(rank)
     _steps(rank, model, optimizer, 2)
     file = io.BytesIO()
@@ -100,6 +101,8 @@ def train_and_save(rank: Rank) -> tuple[bytes, dict[str, bytes]]:
 
 def resume(rank: Rank, saved: bytes) -> tuple[dict[str, bytes], list[float], dict[str, bytes]]:
     """Step: the bits of the state as resumed, losses of two more steps, the bits at the end."""
+    import torch
+
     model, optimizer = _fresh(rank)
     state = torch.load(io.BytesIO(saved), map_location="cpu", weights_only=True)
     model.load_state_dict(state["model"])
@@ -111,6 +114,9 @@ def resume(rank: Rank, saved: bytes) -> tuple[dict[str, bytes], list[float], dic
 
 def _fresh(rank: Rank) -> tuple[Any, torch.optim.Optimizer]:
     """A small language model of plain torch; importing a larger one would take longer."""
+    import torch
+    from torch import nn
+
     torch.manual_seed(3)
     model = nn.Sequential(
         nn.Embedding(VOCABULARY, WIDTH),
@@ -124,6 +130,9 @@ def _fresh(rank: Rank) -> tuple[Any, torch.optim.Optimizer]:
 
 
 def _steps(rank: Rank, model: Any, optimizer: torch.optim.Optimizer, count: int) -> list[float]:
+    import torch
+    from torch.nn.functional import cross_entropy
+
     ids = torch.arange(2 * 33).remainder(VOCABULARY).reshape(2, 33).to(rank.device.torch)
     losses = []
     for _ in range(count):
@@ -137,6 +146,7 @@ def _steps(rank: Rank, model: Any, optimizer: torch.optim.Optimizer, count: int)
 
 def _on_host(model: Any, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """The state as it is in this moment, copied to the host."""
+    import torch
 
     def copied(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
@@ -150,6 +160,8 @@ def _on_host(model: Any, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
 
 def _state_bits(state: dict[str, Any], prefix: str = "") -> dict[str, bytes]:
     """Every tensor of a state by its path, as bytes."""
+    import torch
+
     found: dict[str, bytes] = {}
     for key, value in state.items():
         name = f"{prefix}{key}"
