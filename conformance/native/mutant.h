@@ -6,6 +6,8 @@
 
 #include <chipset_sdk.hpp>
 #include <chipset_sdk/loops.hpp>
+#include <functional>
+#include <thread>
 #include <vector>
 
 namespace chipset::mutants {
@@ -19,6 +21,7 @@ struct Mutant {
   const char* functions;  // that the fault is in, separated by spaces; the first names it
   const char* fault;      // what is wrong, as a sentence
   void (*seed)(chipset_api& api);
+  bool queued = false;  // seeded into the chip whose streams are queues; level 1 always is
 };
 
 using List = std::vector<Mutant>;
@@ -36,9 +39,18 @@ void add_optimizer(List& list);
 void add_quantized(List& list);
 void add_ordered(List& list);
 void add_collective(List& list);
+void add_cheats(List& list);
 
-// A good chip whose streams are real queues: faults of order show on it. Levels 0 and 1 only.
+// A good chip whose streams are real queues: faults of order show on it. It has what levels 0 and 1
+// need.
 chipset_api asynchronous();
+// Adds collectives that run in its queues, but for transfers between two ranks.
+void queue_collectives(chipset_api& api);
+
+// Runs work in a stream of that chip, with a stream of the good chip.
+chipset_status enqueue(chipset_stream stream, std::function<chipset_status(chipset_stream)> work);
+// A stream of the good chip for the calling thread.
+chipset_stream good_stream();
 
 // ---- what faults are made of
 // ---------------------------------------------------------------------

@@ -3,6 +3,7 @@
 // order can go wrong, so the good chip's functions run here behind queues with threads of their
 // own.
 #include <atomic>
+#include <functional>
 #include <thread>
 
 #include "mutant.h"
@@ -124,6 +125,13 @@ sdk::Queue& first_queue(chipset_stream stream) {
 }  // namespace
 
 chipset_api asynchronous() { return well_ordered(); }
+
+chipset_stream good_stream() { return inner_stream(); }
+
+chipset_status enqueue(chipset_stream stream, std::function<chipset_status(chipset_stream)> work) {
+  return sdk::guarded(
+      [&] { stream->queue->push([work = std::move(work)] { check(work(inner_stream())); }); });
+}
 
 void add_stream(List& list) {
   mutate(list, "stream-wait-ignored", "stream_wait", "a stream does not wait for an event",
@@ -406,66 +414,6 @@ void add_stream(List& list) {
           return status;
         };
       });
-}
-
-// ---- collectives
-// ---------------------------------------------------------------------------------
-
-void add_collective(List& list) {
-  const auto collective = [&](const char* name, const char* functions, const char* fault,
-                              void (*seed)(chipset_api&)) {
-    list.push_back({name, "5", functions, fault, seed});
-  };
-  collective("all-reduce-average-is-sum", "all_reduce", "AVG does not divide",
-             [](chipset_api& api) {
-               api.all_reduce = [](chipset_stream stream, chipset_comm comm, const void* send,
-                                   void* receive, uint64_t count, int32_t dtype, int32_t op) {
-                 if (op == CHIPSET_COLLECTIVE_OP_AVG) op = CHIPSET_COLLECTIVE_OP_SUM;
-                 return good().all_reduce(stream, comm, send, receive, count, dtype, op);
-               };
-             });
-  collective("all-reduce-max-is-min", "all_reduce", "MAX takes the smallest", [](chipset_api& api) {
-    api.all_reduce = [](chipset_stream stream, chipset_comm comm, const void* send, void* receive,
-                        uint64_t count, int32_t dtype, int32_t op) {
-      if (op == CHIPSET_COLLECTIVE_OP_MAX) op = CHIPSET_COLLECTIVE_OP_MIN;
-      return good().all_reduce(stream, comm, send, receive, count, dtype, op);
-    };
-  });
-  collective("all-reduce-one-short", "all_reduce", "the last element is not reduced",
-             [](chipset_api& api) {
-               api.all_reduce = [](chipset_stream stream, chipset_comm comm, const void* send,
-                                   void* receive, uint64_t count, int32_t dtype, int32_t op) {
-                 return good().all_reduce(stream, comm, send, receive, count - (count > 1), dtype,
-                                          op);
-               };
-             });
-  collective("broadcast-from-the-first", "broadcast", "the root is always rank 0",
-             [](chipset_api& api) {
-               api.broadcast = [](chipset_stream stream, chipset_comm comm, void* buffer,
-                                  uint64_t count, int32_t dtype, int32_t) {
-                 return good().broadcast(stream, comm, buffer, count, dtype, 0);
-               };
-             });
-  collective("reduce-scatter-max-is-sum", "reduce_scatter", "MAX adds", [](chipset_api& api) {
-    api.reduce_scatter = [](chipset_stream stream, chipset_comm comm, const void* send,
-                            void* receive, uint64_t count, int32_t dtype, int32_t op) {
-      if (op == CHIPSET_COLLECTIVE_OP_MAX) op = CHIPSET_COLLECTIVE_OP_SUM;
-      return good().reduce_scatter(stream, comm, send, receive, count, dtype, op);
-    };
-  });
-  collective("all-gather-first-two-swapped", "all_gather",
-             "the parts of ranks 0 and 1 change places", [](chipset_api& api) {
-               api.all_gather = [](chipset_stream stream, chipset_comm comm, const void* send,
-                                   void* receive, uint64_t count, int32_t dtype) -> chipset_status {
-                 const chipset_status status =
-                     good().all_gather(stream, comm, send, receive, count, dtype);
-                 const auto bytes = static_cast<int64_t>(count) * sdk::dtype_size(dtype);
-                 char* first = static_cast<char*>(receive);
-                 if (status == CHIPSET_STATUS_OK)
-                   std::swap_ranges(first, first + bytes, first + bytes);
-                 return status;
-               };
-             });
 }
 
 }  // namespace chipset::mutants

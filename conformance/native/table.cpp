@@ -19,9 +19,9 @@ chipset_api& good_table() {
 const List& all() {
   static const List list = [] {
     List made;
-    for (void (*add)(List&) :
-         {add_device, add_stream, add_pointwise, add_conversion, add_reduce, add_gemm, add_indexing,
-          add_attention, add_rows, add_optimizer, add_quantized, add_ordered, add_collective})
+    for (void (*add)(List&) : {add_device, add_stream, add_pointwise, add_conversion, add_reduce,
+                               add_gemm, add_indexing, add_attention, add_rows, add_optimizer,
+                               add_quantized, add_ordered, add_collective, add_cheats})
       add(made);
     return made;
   }();
@@ -73,8 +73,10 @@ CHIPSET_EXPORT const chipset_api* chipset_plugin(const chipset_host* host) {
     if (seeded == nullptr && fault != "none" && fault != "none-asynchronous")
       sdk::fail(CHIPSET_STATUS_INVALID, "there is no mutant '%s'", fault.c_str());
     const bool queued =
-        fault == "none-asynchronous" || (seeded != nullptr && std::string(seeded->level) == "1");
+        fault == "none-asynchronous" ||
+        (seeded != nullptr && (seeded->queued || std::string(seeded->level) == "1"));
     api = queued ? mutants::asynchronous() : mutants::good();
+    if (queued) mutants::queue_collectives(api);
     api.struct_size = sizeof api;
     api.name = "mutant";
     api.version = "0";
