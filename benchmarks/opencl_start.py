@@ -33,7 +33,7 @@ model = LlamaForCausalLM(config).to(device)
 tokens = torch.arange(32, device=device)[None]
 loss = model(tokens, labels=tokens).loss
 loss.backward()
-print(float(loss))
+print(loss.item())
 """
 
 
