@@ -43,6 +43,7 @@ class Rank:
         number, size: of the rank in the gang's communicator.
         context: of this step: the device, streams, memory; closed after the step.
         comm: handle of the communicator of all ranks; 0 in a gang that was told not to join.
+        lost: set by a step that has lost the device for good: it is not synchronised any more.
     """
 
     def __init__(self, device: Device, number: int, size: int, seed: int) -> None:
@@ -50,6 +51,7 @@ class Rank:
         self.number = number
         self.size = size
         self.comm = 0
+        self.lost = False
         self._seed = seed
         self.context = self._new_context()
 
@@ -62,7 +64,8 @@ class Rank:
         self.context = self._new_context()
         try:
             result = step(self, *arguments)
-            self.context.close()
+            if not self.lost:
+                self.context.close()
             return "done", result
         except Unsupported as answer:
             return "unsupported", str(answer)
