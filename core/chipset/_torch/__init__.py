@@ -66,21 +66,20 @@ def _register(torch: Any) -> None:
             "process; use the one or the other"
         )
     torch.utils.rename_privateuse1_backend(BACKEND)
-    from chipset._torch import chip, dlpack, dynamo, safetensors
+    from chipset._torch import chip, dlpack, dynamo, modules, recurrent, safetensors
 
     torch._register_device_module(BACKEND, chip)
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     # float16 is what torch assumes for a new device; bfloat16 has float32's range and needs no
     # loss scaling.
     torch.set_autocast_dtype(BACKEND, torch.bfloat16)
-    # Module.to() would otherwise make new Parameter objects for a device that torch does not know,
-    # which unties tied weights (an embedding and its output layer) without a word.
-    torch.__future__.set_swap_module_params_on_conversion(True)
     # Torch's backward threads for devices may want the GIL while the interpreter ends, which
     # aborts the process. One thread is also faster, and keeps this thread's current streams.
     torch.autograd.set_multithreading_enabled(False)
     dynamo.register()
     dlpack.register()
+    modules.register()
+    recurrent.register()
     safetensors.register()
 
 
