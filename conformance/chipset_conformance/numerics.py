@@ -376,7 +376,7 @@ def judge(
     with np.errstate(all="ignore"):
         # Results in F64: the oracle's longdouble is not twice as wide and has rounded, too. (F64
         # is, for products of what is narrower; there a tie must stay one.)
-        own = 0.0
+        own: Any = 0.0
         if exact.value.dtype == np.longdouble:
             own = np.finfo(np.longdouble).eps / 2 * np.abs(exact.value)
         error = np.where(np.isfinite(exact.value), exact.error + own, 0)
