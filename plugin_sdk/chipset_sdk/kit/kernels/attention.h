@@ -1,6 +1,6 @@
 // What the attention kernels share: tiles of BR rows (queries) by BC keys in local memory, their
 // products, and which keys a query sees. Operands: X (q, k, v, out and gradients) and M (the stored
-// mask); class C. The host defines BR, BC, MR (rows of a register tile), NV (its vectors), D and DV
+// mask); class C. The host defines BR, BC, MR (rows of a register tile, one vector wide), D and DV
 // (depths) and HAS_MASK (0, 1: bool, 2: added).
 //
 // A row of a tile is a query of one of `stack` heads that share a key head: row r is query
@@ -21,71 +21,70 @@ typedef struct {
 #define SET(x, i, p) VSTORE(x, p, (i) * W)
 
 // ---- products of tiles ----
-// sums[MR][n vectors] (+)= left[MR][depth] right[depth][n vectors], where left's elements lie
-// left_row and left_k apart.
-#define BLOCK(name, n)                                                                           \
-  FUNC_ONCE void name(const LOCAL sc* left, i32 left_row, i32 left_k, const LOCAL sc* right,     \
-                      i32 pitch, LOCAL sc* sums, i32 sums_pitch, i32 depth, i32 add) {           \
-    vc total[MR][n];                                                                             \
-    _Pragma("unroll") for (i32 r = 0; r < MR; ++r) _Pragma("unroll") for (i32 j = 0; j < n; ++j) \
-        total[r][j] = add ? AT(j, sums + r * sums_pitch) : (vc)(K(0));                           \
-    for (i32 k = 0; k < depth; ++k) {                                                            \
-      vc x[n];                                                                                   \
-      _Pragma("unroll") for (i32 j = 0; j < n; ++j) x[j] = AT(j, right + k * pitch);             \
-      _Pragma("unroll") for (i32 r = 0; r < MR; ++r) {                                           \
-        const vc factor = (vc)(left[r * left_row + k * left_k]);                                 \
-        _Pragma("unroll") for (i32 j = 0; j < n; ++j) total[r][j] =                              \
-            fma(factor, x[j], total[r][j]);                                                      \
-      }                                                                                          \
-    }                                                                                            \
-    _Pragma("unroll") for (i32 r = 0; r < MR; ++r) _Pragma("unroll") for (i32 j = 0; j < n; ++j) \
-        SET(total[r][j], j, sums + r * sums_pitch);                                              \
+// sums[MR][W] (+)= left[MR][depth] right[depth][W], where left's elements lie left_row and left_k
+// apart and rows of right and sums their pitches.
+FUNC_ONCE void block(const LOCAL sc* left, i32 left_row, i32 left_k, const LOCAL sc* right,
+                     i32 pitch, LOCAL sc* sums, i32 sums_pitch, i32 depth, i32 add) {
+  vc total[MR];
+#pragma unroll
+  for (i32 r = 0; r < MR; ++r) total[r] = add ? AT(0, sums + r * sums_pitch) : (vc)(K(0));
+  for (i32 k = 0; k < depth; ++k) {
+    const vc x = AT(0, right + k * pitch);
+#pragma unroll
+    for (i32 r = 0; r < MR; ++r) total[r] = fma((vc)(left[r * left_row + k * left_k]), x, total[r]);
   }
-BLOCK(block_wide, NV)
-BLOCK(block_thin, 1)
+#pragma unroll
+  for (i32 r = 0; r < MR; ++r) SET(total[r], 0, sums + r * sums_pitch);
+}
 
 // sums[rows][columns] (+)= left right; `rows` a multiple of MR, `columns` of W. Work-items share
 // it.
 FUNC void product(const LOCAL sc* left, i32 left_row, i32 left_k, const LOCAL sc* right, i32 pitch,
                   LOCAL sc* sums, i32 sums_pitch, i32 rows, i32 columns, i32 depth, i32 add) {
-  const i32 across = (columns + NV * W - 1) / (NV * W);
+  const i32 across = columns / W;
   for (i32 unit = LANE; unit < rows / MR * across; unit += LANES) {
-    const i32 r = unit / across * MR;
-    i32 c = unit % across * (NV * W);
-    if (c + NV * W <= columns)
-      block_wide(left + r * left_row, left_row, left_k, right + c, pitch, sums + r * sums_pitch + c,
-                 sums_pitch, depth, add);
-    else
-      for (; c < columns; c += W)
-        block_thin(left + r * left_row, left_row, left_k, right + c, pitch,
-                   sums + r * sums_pitch + c, sums_pitch, depth, add);
+    const i32 r = unit / across * MR, c = unit % across * W;
+    block(left + r * left_row, left_row, left_k, right + c, pitch, sums + r * sums_pitch + c,
+          sums_pitch, depth, add);
   }
 }
 
 // ---- tiles from memory ----
+// W elements to local memory, zeros from n on. What is not a whole vector goes one by one: built as
+// a vector, sixteen conditional loads in each place keep LLVM busy for minutes.
+FUNC void load_part(const GLOBAL TYPE(X) * from, i64 at, i64 step, i32 n, LOCAL sc* to) {
+  if (n >= W && step == 1)
+    SET(LOAD(X, from, at), 0, to);
+  else
+#pragma unroll 1
+    for (i32 e = 0; e < W; ++e) to[e] = e < n ? GET(X, from, at + e * step) : K(0);
+}
+FUNC void store_part(GLOBAL TYPE(X) * to, i64 at, i64 step, i32 n, const LOCAL sc* from) {
+  if (n >= W && step == 1)
+    STORE(X, to, at, AT(0, from));
+  else
+#pragma unroll 1
+    for (i32 e = 0; e < (n < W ? n : W); ++e) PUT(X, to, at + e * step, from[e]);
+}
 // Rows first, first + 1, … of `total` as to[rows][padded]: zeros beyond the last row and `depth`.
 FUNC void load_rows(const GLOBAL TYPE(X) * from, i64 base, const i64* stride, i64 stack, i64 first,
                     i64 total, i32 rows, i32 depth, i32 padded, LOCAL sc* to) {
   const i32 vectors = padded / W;
   for (i32 e = LANE; e < rows * vectors; e += LANES) {
-    const i32 r = e / vectors, at = e % vectors * W;
-    const i64 row = first + r;
-    vc x = (vc)(K(0));
-    if (row < total)
-      x = LOAD_N(X, from, base + row / stack * stride[2] + row % stack * stride[1] + at * stride[3],
-                 stride[3], depth - at, K(0));
-    SET(x, e, to);
+    const i32 at = e % vectors * W;
+    const i64 row = first + e / vectors;
+    load_part(from, base + row / stack * stride[2] + row % stack * stride[1] + at * stride[3],
+              stride[3], row < total ? depth - at : 0, to + e * W);
   }
 }
 FUNC void store_rows(GLOBAL TYPE(X) * to, i64 base, const i64* stride, i64 stack, i64 first,
                      i64 total, i32 rows, i32 depth, i32 padded, const LOCAL sc* from) {
   const i32 vectors = padded / W;
   for (i32 e = LANE; e < rows * vectors; e += LANES) {
-    const i32 r = e / vectors, at = e % vectors * W;
-    const i64 row = first + r;
-    if (row < total)
-      STORE_N(X, to, base + row / stack * stride[2] + row % stack * stride[1] + at * stride[3],
-              stride[3], depth - at, AT(e, from));
+    const i32 at = e % vectors * W;
+    const i64 row = first + e / vectors;
+    store_part(to, base + row / stack * stride[2] + row % stack * stride[1] + at * stride[3],
+               stride[3], row < total ? depth - at : 0, from + e * W);
   }
 }
 // Where key j's row begins, or -1 for a row of zeros.
@@ -111,48 +110,53 @@ FUNC i64 key_at(i64 base, const i64* stride, i64 j, i64 first, i64 last) {
 // Keys c0 to c0 + BC as to[BC][padded], zeros outside first to last.
 FUNC void load_keys(KEY_PARAMETERS const GLOBAL TYPE(X) * from, i64 base, const i64* stride, i64 c0,
                     i64 first, i64 last, i32 depth, i32 padded, LOCAL sc* to) {
-  const i32 vectors = padded / W;
   for (i32 r = 0; r < BC; ++r) {
     const i64 row = key_at(KEY_ARGUMENTS base, stride, c0 + r, first, last);
     for (i32 at = LANE * W; at < padded; at += LANES * W)
-      SET(row < 0 ? (vc)(K(0)) : LOAD_N(X, from, row + at * stride[3], stride[3], depth - at, K(0)),
-          r * vectors, to + at);
+      load_part(from, row + at * stride[3], stride[3], row < 0 ? 0 : depth - at,
+                to + r * padded + at);
   }
 }
 // The same turned: to[padded][BC].
 FUNC void turn_keys(KEY_PARAMETERS const GLOBAL TYPE(X) * from, i64 base, const i64* stride, i64 c0,
                     i64 first, i64 last, i32 depth, i32 padded, LOCAL sc* to) {
-#if W == 1
-  for (i32 e = LANE; e < BC * depth; e += LANES) {
-    const i32 r = e / depth, at = e % depth;
-    const i64 row = key_at(KEY_ARGUMENTS base, stride, c0 + r, first, last);
-    to[at * BC + r] = row < 0 ? K(0) : GET(X, from, row + at * stride[3]);
-  }
-#else
-  for (i32 r0 = 0; r0 < BC; r0 += W) {
-    i64 row[W];
-    for (i32 r = 0; r < W; ++r)
-      row[r] = key_at(KEY_ARGUMENTS base, stride, c0 + r0 + r, first, last);
-    for (i32 at = 0; at < padded; at += W) {
-      vc x[W];
-      if (depth - at >= W && stride[3] == 1 && row[0] >= 0 && row[W - 1] >= 0) {
-#pragma unroll
-        for (i32 r = 0; r < W; ++r) x[r] = LOAD(X, from, row[r] < 0 ? row[0] : row[r] + at);
-#if PAGED
-        for (i32 r = 0; r < W; ++r)
-          if (row[r] < 0) x[r] = (vc)(K(0));
-#endif
-      } else {
-        for (i32 r = 0; r < W; ++r)
-          x[r] = row[r] < 0 ? (vc)(K(0))
-                            : LOAD_N(X, from, row[r] + at * stride[3], stride[3], depth - at, K(0));
+  i32 whole = 0;  // depth that was turned in squares
+#if W > 1
+  if (stride[3] == 1) {
+    whole = depth / W * W;
+    for (i32 r0 = 0; r0 < BC; r0 += W) {
+      i64 row[W];
+      i32 present = 1;
+      for (i32 r = 0; r < W; ++r) {
+        row[r] = key_at(KEY_ARGUMENTS base, stride, c0 + r0 + r, first, last);
+        present = present && row[r] >= 0;
       }
-      _Pragma("unroll") TURN(x, W);
+      for (i32 at = 0; at < whole; at += W) {
+        if (!present) {
+#pragma unroll 1
+          for (i32 r = 0; r < W; ++r)
+#pragma unroll 1
+            for (i32 e = 0; e < W; ++e)
+              to[(at + e) * BC + r0 + r] = row[r] < 0 ? K(0) : GET(X, from, row[r] + at + e);
+          continue;
+        }
+        vc x[W];
 #pragma unroll
-      for (i32 r = 0; r < W; ++r) SET(x[r], 0, to + (at + r) * BC + r0);
+        for (i32 r = 0; r < W; ++r) x[r] = LOAD(X, from, row[r] + at);
+        _Pragma("unroll") TURN(x, W);
+#pragma unroll
+        for (i32 r = 0; r < W; ++r) SET(x[r], 0, to + (at + r) * BC + r0);
+      }
     }
   }
 #endif
+  const i32 rest = depth - whole;
+#pragma unroll 1
+  for (i32 e = LANE; e < BC * rest; e += LANES) {
+    const i32 r = e / rest, at = whole + e % rest;
+    const i64 row = key_at(KEY_ARGUMENTS base, stride, c0 + r, first, last);
+    to[at * BC + r] = row < 0 ? K(0) : GET(X, from, row + at * stride[3]);
+  }
 }
 
 // ---- which keys a query sees ----

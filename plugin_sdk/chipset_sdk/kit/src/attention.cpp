@@ -20,8 +20,7 @@ struct Problem {
 
 struct Tile {
   int rows, keys;     // queries and keys
-  int register_rows;  // of a register tile, of so many vectors
-  int register_vectors;
+  int register_rows;  // of a register tile, one vector wide
 };
 
 enum Pass { kForward, kJoin, kDelta, kDq, kDkv, kPaged, kPagedJoin };
@@ -56,10 +55,10 @@ Tile choose_tile(const Traits& traits, Pass pass, int64_t rows, int64_t d, int64
                  int64_t element) {
   const int64_t padded = element == 8 ? 8 : 16;
   d = ceil_div(d, padded) * padded, d_v = ceil_div(d_v, padded) * padded;
-  static constexpr Tile kProcessor[] = {{64, 64, 8, 2}, {32, 32, 8, 2}, {16, 16, 8, 1}};
-  static constexpr Tile kFew{4, 64, 4, 2};
-  static constexpr Tile kOthers[] = {{64, 32, 4, 1}, {32, 32, 4, 1}, {16, 32, 4, 1},
-                                     {16, 16, 4, 1}, {8, 16, 4, 1},  {4, 8, 4, 1}};
+  static constexpr Tile kProcessor[] = {{64, 64, 8}, {32, 32, 8}, {16, 16, 8}};
+  static constexpr Tile kFew{4, 64, 4};
+  static constexpr Tile kOthers[] = {{64, 32, 4}, {32, 32, 4}, {16, 32, 4},
+                                     {16, 16, 4}, {8, 16, 4},  {4, 8, 4}};
   const auto fits = [&](const Tile& tile) {
     return local_bytes(pass, tile, d, d_v, element) <= traits.local_memory;
   };
@@ -100,7 +99,7 @@ struct Attention {
       source.operand("X", dtype).operand("M", mask_dtype < 0 ? dtype : mask_dtype);
       source.define("HAS_MASK", mask).define("PAGED", paged);
       source.define("BR", tile.rows).define("BC", tile.keys).define("MR", tile.register_rows);
-      source.define("NV", tile.register_vectors).define("D", d).define("DV", d_v);
+      source.define("D", d).define("DV", d_v);
       if (width() > 1) source.file("turn.h");
       return source.file("attention.h").file(kPasses[pass].file).take();
     });
