@@ -20,22 +20,33 @@ FUNC vf wide_f8e4m3(const GLOBAL u8* q) {
 }
 #endif
 
+FUNC f32 one_quantized(const GLOBAL TYPE(Q) * q, i64 e) {
+#if Q_IS_I4
+  return (f32)nibble(q, e);
+#else
+  return (f32)GET(Q, q, e);
+#endif
+}
+// W elements from e on; e is even where they are halves of bytes.
+FUNC vf adjacent_quantized(const GLOBAL TYPE(Q) * q, i64 e) {
+#if W == 1
+  return one_quantized(q, e);
+#elif Q_IS_I4
+  return nibbles(q + (e >> 1));
+#elif Q_IS_F8E4M3
+  return wide_f8e4m3(q + e);
+#else
+  return CV(f, LOAD(Q, q, e));
+#endif
+}
 // Elements k to k + n - 1 (at most W) of the row that begins at element `at`; 0 for the rest.
 FUNC vf quantized(const GLOBAL TYPE(Q) * q, i64 at, i64 k, i64 step, i32 n) {
-#if Q_IS_I4
   union {
     f32 e[W];
     vf v;
   } u;
-#if W > 1
-  if (n >= W && ((at + k) & 1) == 0) return nibbles(q + ((at + k) >> 1));
-#endif
-  for (i32 j = 0; j < W; ++j) u.e[j] = j < n ? (f32)nibble(q, at + k + j) : 0.0f;
+  if (n >= W && step == 1 && (!Q_IS_I4 || ((at + k) & 1) == 0 || W == 1))
+    return adjacent_quantized(q, at + k);
+  for (i32 j = 0; j < W; ++j) u.e[j] = j < n ? one_quantized(q, at + (k + j) * step) : 0.0f;
   return u.v;
-#else
-#if W > 1 && Q_IS_F8E4M3
-  if (n >= W && step == 1) return wide_f8e4m3(q + at + k);
-#endif
-  return CV(f, LOAD_N(Q, q, at + k * step, step, n, 0));
-#endif
 }

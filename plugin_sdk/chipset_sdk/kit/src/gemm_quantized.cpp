@@ -95,13 +95,18 @@ void Kit::gemm_quantized(chipset_stream stream, const chipset_gemm_quantized_arg
   // A tile of the output: as many accumulators as a processor has registers for.
   const int tile_rows = rows == 1 ? 1 : 4, tile_columns = rows == 1 ? 8 : 4;
   const int lanes = group_lanes(traits_, 128);
-  const Signature signature{kGemmQuantized, x.dtype, w.dtype,         d.dtype,
-                            zero,           bias,    args.activation, tile_rows};
+  // Vectors want adjacent elements, and halves of bytes from an even one on.
+  const int64_t size = group_of(args.group_size, length);
+  const bool adjacent = x.stride[1] == 1 && w.stride[1] == 1 &&
+                        (w.dtype != CHIPSET_DTYPE_I4 || size % 2 == 0 || size >= length);
+  const int width = adjacent ? vector_width(traits_, 4) : 1;
+  const Signature signature{kGemmQuantized, x.dtype, w.dtype, d.dtype, zero, tile_rows, adjacent};
   void* kernel = this->kernel(signature, kName, [&] {
-    Source source = row_source(traits_, 'f', lanes);
+    Source source(traits_, width, lanes);
+    source.define("C", "f").file("compute.h").file("rows.h");
     source.operand("X", x.dtype).operand("D", d.dtype);
     source.define("INTEGERS", integers).define("HAS_X_SCALE", args.x_scale != nullptr);
-    source.define("HAS_ZERO", zero).define("HAS_BIAS", bias).define("ACTIVATION", args.activation);
+    source.define("HAS_ZERO", zero);
     source.define("ROWS", tile_rows).define("COLUMNS", tile_columns);
     return add_quantized(source, traits_, w.dtype).file("gemm_quantized.c").take();
   });
@@ -117,8 +122,10 @@ void Kit::gemm_quantized(chipset_stream stream, const chipset_gemm_quantized_arg
       .i64(rows)
       .i64(columns)
       .i64(length)
-      .i64(group_of(args.group_size, length))
+      .i64(size)
       .value(strides_of(args))
+      .i32(bias)
+      .i32(args.activation)
       .run({group_count(traits_, units, rows * length * tile_columns / 4)},
            static_cast<uint32_t>(lanes));
 }
