@@ -36,6 +36,7 @@ def build(folder: Path, name: str, standard: str, sanitizer: str) -> Path:
     return program
 
 
+@pytest.mark.timeout(600)  # of the compiler, on a busy machine
 @pytest.mark.parametrize(("name", "standard", "sanitizer"), PROGRAMS)
 def test_program(tmp_path: Path, name: str, standard: str, sanitizer: str) -> None:
     program = build(tmp_path, name, standard, sanitizer)
