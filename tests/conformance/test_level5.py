@@ -3,16 +3,17 @@ judged yet is never counted as passed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 
+import chipset
 from chipset._interface import FUNCTIONS, CollectiveOp, Dtype
+from chipset_conformance import runner
 from chipset_conformance.case import load
-from chipset_conformance.numerics import FLOATS, judge
+from chipset_conformance.execution import execute
+from chipset_conformance.numerics import FLOATS, judge, round_to
 from chipset_conformance.oracles import collective
+from chipset_conformance.results import Outcome
 
 
 def test_every_collective_has_a_case() -> None:
@@ -29,8 +30,6 @@ def test_every_rule_of_collectives_has_a_case() -> None:
 def test_the_oracle_accepts_sums_in_any_order_and_no_others(dtype: Dtype) -> None:
     rng = np.random.default_rng(1)
     parts = [rng.standard_normal(500).astype(np.float16).astype(np.float32) for _ in range(4)]
-    from chipset_conformance.numerics import round_to
-
     parts = [round_to(part, dtype) for part in parts]
     bounded = collective.floats(CollectiveOp.SUM, dtype, parts)
     wider = np.float64 if dtype == Dtype.F64 else np.float32
@@ -49,27 +48,18 @@ def test_the_oracle_of_whole_numbers_wraps_and_averages() -> None:
     assert collective.whole(CollectiveOp.AVG, Dtype.I8, parts).tolist() == [100, -128]
 
 
-def test_collectives_of_the_cpu_chip(certify: Callable[..., Any]) -> None:
-    run = certify("--level", "5", "--only", "all_reduce/sum/*/ranks-2", device="cpu")
-    assert run.status == 0, run.text
-    outcomes = {case["outcome"] for case in run.cases.values() if case["id"] in _sums(run.cases)}
-    assert outcomes == {"passed"}
+@pytest.mark.parametrize("name", ["all_reduce/sum/f32/ranks-2", "all_reduce/dead-peer"])
+def test_the_cpu_chip_passes(name: str) -> None:
+    (case,) = [case for case in load([5]) if case.id == name]
+    record = execute(chipset.select("cpu"), case, 0)
+    assert record.outcome == Outcome.PASSED, record.message
 
 
-def test_a_dead_peer_is_an_error_and_not_a_hang(certify: Callable[..., Any]) -> None:
-    run = certify("--level", "5", "--only", "*/dead-peer", device="cpu")
-    assert run.status == 0, run.text
-
-
-def test_what_cannot_be_judged_yet_keeps_the_level_from_being_reached(
-    certify: Callable[..., Any],
-) -> None:
-    run = certify("--level", "5", "--only", "distributed/*", device="cpu")
-    assert run.status != 0
-    cases = [case for name, case in run.cases.items() if name.startswith("distributed/")]
-    assert cases and {case["outcome"] for case in cases} == {"not_run"}
-    assert all("no backend" in case["message"] for case in cases)
-
-
-def _sums(cases: dict[str, Any]) -> set[str]:
-    return {name for name in cases if name.startswith("all_reduce/sum/") and "ranks-2" in name}
+def test_what_cannot_be_judged_yet_keeps_the_level_from_being_reached() -> None:
+    asked = [case for case in load([5]) if case.id.startswith("distributed/")]
+    records = [execute(chipset.select("cpu"), case, 0) for case in asked]
+    assert asked and {record.outcome for record in records} == {Outcome.NOT_RUN}
+    assert all("no backend" in record.message for record in records)
+    passed = records[0].model_copy(update={"outcome": Outcome.PASSED})
+    assert runner._level(5, [passed]).reached
+    assert not runner._level(5, [passed, *records]).reached
