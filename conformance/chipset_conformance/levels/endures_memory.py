@@ -23,7 +23,7 @@ WINDOW = 512  # of them alive at once
 EVENTS, STREAMS, BLOCKS = 3000, 40, 200  # made and ended in each round of the leak check
 WARM_ROUNDS, ROUNDS = 3, 8
 RSS_SLACK = 2 << 20  # bytes by which a process may grow for reasons of its own
-LONG_S = 300.0
+LONG_S = 600.0  # a device that writes poison to new memory takes its time
 
 
 @cases(level="endures")
@@ -37,7 +37,7 @@ def exhaustion_cases() -> Iterator[Case]:
     yield case("cached-memory-is-given-back", ("mem_alloc", "mem_free"), check_given_back)
     yield case("fragmented", ("mem_alloc", "mem_free"), check_fragmented)
     yield Case(  # a device that reports every allocation takes its time
-        "memory/million-small-allocations", ("mem_alloc",), check_small, timeout_s=3 * LONG_S
+        "memory/million-small-allocations", ("mem_alloc",), check_small, timeout_s=2 * LONG_S
     )
     yield case("many-small-without-the-cache", ("mem_alloc", "mem_free"), check_raw_small)
 
@@ -109,12 +109,12 @@ def usable(ctx: Context, memory: Buffer, turn: int) -> None:
 
 
 def check_exhaustion(ctx: Context) -> None:
-    """Four times: full, refused, works on in what it has, freed, and as good as before."""
+    """Three times: full, refused, works on in what it has, freed, and as good as before."""
     memory = Buffer(ctx, 4096)
     _, total = free_and_total(ctx)
     size = total // PARTS & ~0xFFFF
     counts = []
-    for turn in range(4):
+    for turn in range(3):
         taken = fill_up(ctx, size)
         counts.append(len(taken))
         usable(ctx, memory, turn)
