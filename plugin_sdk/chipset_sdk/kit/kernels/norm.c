@@ -11,11 +11,12 @@
 #define WEIGHT K(1)
 #endif
 
-KERNEL(norm)(const GLOBAL TYPE(X) * x, const GLOBAL TYPE(V) * weight, const GLOBAL TYPE(V) * bias,
-             GLOBAL TYPE(Y) * y, GLOBAL sc* means, GLOBAL sc* rstds, const i64 rows, const i64 n,
-             const i64 row_x, const i64 step_x, const i64 row_y, const i64 step_y,
-             const i64 step_weight, const i64 step_bias, const i64 step_mean, const i64 step_rstd,
-             const i32 wants, const sc eps, const sc weight_offset) {
+KERNEL(norm_forward)(const GLOBAL TYPE(X) * x, const GLOBAL TYPE(V) * weight,
+                     const GLOBAL TYPE(V) * bias, GLOBAL TYPE(Y) * y, GLOBAL sc* means,
+                     GLOBAL sc* rstds, const i64 rows, const i64 n, const i64 row_x,
+                     const i64 step_x, const i64 row_y, const i64 step_y, const i64 step_weight,
+                     const i64 step_bias, const i64 step_mean, const i64 step_rstd, const i32 wants,
+                     const sc eps, const sc weight_offset) {
   LOCAL_ARRAY(sc, room, LANES);
   ROWS_OF(rows) {
     const i64 at_x = row * row_x, at_y = row * row_y;

@@ -107,7 +107,7 @@ void Kit::norm(chipset_stream stream, const chipset_norm_args& arguments) {
   const bool has_bias = layer && args.bias != nullptr;
   const Signature signature{
       kNorm, args.kind, args.x->dtype, args.y->dtype, v_dtype, args.weight != nullptr, has_bias};
-  void* kernel = this->kernel(signature, "norm", [&] {
+  void* kernel = this->kernel(signature, "norm_forward", [&] {
     Source source = row_source(traits_, shape.held, lanes);
     source.operand("X", args.x->dtype).operand("Y", args.y->dtype).operand("V", v_dtype);
     source.define("Z", "Y").define("LAYER", layer).define("HAS_BIAS", has_bias);
