@@ -3,6 +3,7 @@
 #
 #   find_package(chipset REQUIRED)
 #   chipset_add_plugin(mychip src/mychip.cpp)      # libchipset_mychip.so
+#   chipset_add_kit(chipset_mychip)                # its kernels, for a chip that compiles a C dialect
 if(NOT TARGET chipset::chipset)
   # Beside this folder in an installed package, under csrc in a source tree.
   find_path(_chipset_include chipset/chipset.h REQUIRED NO_CACHE NO_DEFAULT_PATH
@@ -24,8 +25,10 @@ if(NOT TARGET chipset::chipset)
     INTERFACE_INCLUDE_DIRECTORIES "${_chipset_sdk_include}"
     INTERFACE_COMPILE_FEATURES cxx_std_17
     INTERFACE_LINK_LIBRARIES chipset::chipset)
-  unset(_chipset_sdk_include)
 endif()
+
+# chipset_add_kit(target): the kernel kit, beside the SDK's headers.
+include("${_chipset_sdk_include}/../kit/chipset_kit.cmake")
 
 # A plugin library whose only visible symbol is chipset_plugin.
 function(chipset_add_plugin name)

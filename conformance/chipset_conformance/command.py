@@ -11,11 +11,13 @@ from rich.console import Console
 from rich.markup import escape
 
 from chipset_conformance import junit, mutants
-from chipset_conformance.case import LEVELS, Level, has_cases
+from chipset_conformance.case import LEVELS, Level
 from chipset_conformance.report import page
 from chipset_conformance.results import Certificate, Outcome, Record
 from chipset_conformance.runner import CERTIFICATE, Settings, Verification, certify, verify
 
+# Level 5 also judges torch.distributed, which the bridge does not serve yet.
+HIGHEST_IN_REACH: Level = 4
 JUNIT = "junit.xml"
 REPORT = "report.html"
 _SHOWN_FAILURES = 20
@@ -23,13 +25,13 @@ _COUNTS = ("passed", "failed", "unsupported", "waived", "crashed", "hung", "not_
 
 
 def level_of(text: str | None) -> Level:
-    """The level that a text names; without one, the highest of the ladder that has cases.
+    """The level that a text names; without one, the highest that a chip can reach today.
 
     Raises:
         ValueError: there is no such level.
     """
     if text is None:
-        return max(level for level in LEVELS if isinstance(level, int) and has_cases(level))
+        return HIGHEST_IN_REACH
     level: Level = int(text) if text.isdigit() else text.lower()
     if level not in LEVELS:
         raise ValueError(f"there is no level '{text}'; levels: {', '.join(map(str, LEVELS))}")

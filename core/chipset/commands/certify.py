@@ -20,9 +20,7 @@ Device = Annotated[
 ]
 Level = Annotated[
     str | None,
-    typer.Option(
-        "--level", help="0 to 5, endures or performs. Default: the highest that has cases."
-    ),
+    typer.Option("--level", help="0 to 5, endures or performs. Default: 4, the highest in reach."),
 ]
 Only = Annotated[
     str | None, typer.Option("--only", help="A group, a function, or a glob over case ids.")
