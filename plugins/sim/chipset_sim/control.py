@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,6 +96,23 @@ def predicted_time() -> float:
 def reset_predicted_time() -> None:
     """Starts :func:`predicted_time` at zero."""
     _ask("time_reset")
+
+
+def predict(step: Callable[[], object], *, warm_up: int = 1) -> float:
+    """Seconds that one call of ``step`` would take on the described chip (``chip=h100``, say).
+
+    The step runs for real, ``warm_up`` times before it is measured, so that what only the first
+    call does (allocations, an optimizer's state) stays out. The virtual clock advances when work is
+    enqueued, so that the step need not wait for it.
+
+    Raises:
+        RuntimeError: the simulated chip is not launched.
+    """
+    for _ in range(warm_up):
+        step()
+    reset_predicted_time()
+    step()
+    return predicted_time()
 
 
 def replay() -> str:
