@@ -42,7 +42,7 @@ inline bool unified(int device) noexcept {
 
 inline int current_device() noexcept { return thread_state().device; }
 void set_device(int device);  // throws for an index out of range
-int device_count() noexcept;  // 0 when nothing was launched or in a forked child
+int device_count() noexcept;  // those taken in; 0 in a forked child
 
 // The stream into which this thread's work for the device goes. Throws in a forked child.
 chipset_stream current_stream_slow(int device);

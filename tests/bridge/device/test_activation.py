@@ -188,3 +188,19 @@ print('ran')
     )
     assert (done.returncode, done.stdout.strip()) == (0, "ran"), done.stderr
     assert "warning" not in done.stderr.lower()
+
+
+def test_a_device_launched_for_numpy_is_none_of_torch_yet(run_python) -> None:
+    done = run_python("""
+import chipset
+chipset.select("cpu").torch
+import torch
+chipset.select("sim").driver
+torch.manual_seed(0)
+assert torch.chip.device_count() == 1
+device = chipset.select("sim").torch
+torch.manual_seed(0)
+assert torch.chip.device_count() == 2
+assert torch.ones(2, device=device).sum().item() == 2
+""")
+    assert done.returncode == 0, done.stderr
