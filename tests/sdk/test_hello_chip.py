@@ -31,6 +31,10 @@ x = chip.array(np.arange(6, dtype=np.float32).reshape(2, 3))
 out = chip.empty((2, 1))
 chip.call("reduce", op=0, dims=2, compute_dtype=Dtype.F32, input=x, output=out)
 assert out.numpy().tolist() == [[3], [12]]
+small = [chip.array(np.full(3, i, np.float32)) for i in range(64)]
+for i in range(0, 64, 2):
+    small[i] = None  # its neighbours in the same page keep theirs
+assert all((small[i].numpy() == i).all() for i in range(1, 64, 2))
 """
 REFUSALS = """
 import numpy as np, pytest, chipset

@@ -16,6 +16,7 @@ namespace hello {
 class Memory {
  public:
   static constexpr uint64_t kAlignment = 256;
+  static constexpr uint64_t kPage = 4096;  // of the host
 
   explicit Memory(uint64_t bytes) : bytes_(bytes) {
     const int file = memfd_create("hello_chip", MFD_CLOEXEC);
@@ -62,8 +63,11 @@ class Memory {
     uint64_t start = it->first, size = it->second.size;
     used_.erase(it);
     taken_ -= size;
-    // The pages go back to the host, and the block joins its free neighbours.
-    madvise(alias_ + start, size, MADV_REMOVE);
+    // Its whole pages go back to the host (a part of one may be a neighbour's), and the block joins
+    // its free neighbours.
+    const uint64_t first = (start + kPage - 1) / kPage * kPage,
+                   last = (start + size) / kPage * kPage;
+    if (first < last) madvise(alias_ + first, last - first, MADV_REMOVE);
     auto next = free_.lower_bound(start);
     if (next != free_.end() && next->first == start + size)
       size += next->second, next = free_.erase(next);
