@@ -23,6 +23,7 @@
 #include <tuple>
 #include <vector>
 
+#include "per_thread.h"
 #include "state.h"
 
 namespace chipset::bridge {
@@ -71,7 +72,10 @@ struct Origin {
 };
 
 // Operators that this thread is within, as the profiler numbers them.
-thread_local std::vector<uint64_t> operators;
+struct Operators {
+  std::vector<uint64_t> stack;
+};
+std::vector<uint64_t>& operators() { return runtime::per_thread<Operators>().stack; }
 
 class Recorder {
  public:
@@ -164,7 +168,7 @@ chipset_status timed(Arguments... arguments) {
             thread_state().streams[device].id,
             timing_event(device),
             timing_event(device),
-            operators.empty() ? 0 : operators.back()};
+            operators().empty() ? 0 : operators().back()};
   check(api->event_record(span.begin, stream), "event_record");
   const chipset_status status = (api->*Function)(arguments...);
   if (status == CHIPSET_STATUS_OK) {
@@ -271,9 +275,9 @@ class Session final : public libkineto::IActivityProfilerSession {
   std::unique_ptr<libkineto::CpuTraceBuffer> getTraceBuffer() override {
     return std::move(buffer_);
   }
-  void pushCorrelationId(uint64_t id) override { operators.push_back(id); }
+  void pushCorrelationId(uint64_t id) override { operators().push_back(id); }
   void popCorrelationId() override {
-    if (!operators.empty()) operators.pop_back();
+    if (!operators().empty()) operators().pop_back();
   }
 
  private:

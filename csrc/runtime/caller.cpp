@@ -5,6 +5,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "per_thread.h"
+
 namespace chipset::runtime {
 
 // Python's own function behind faulthandler, which needs neither the GIL nor memory. It writes to a
@@ -24,7 +26,7 @@ std::string python_frames() {
       if (handle >= 0) close(handle);
     }
   };
-  thread_local const File file;
+  const File& file = per_thread<File>();
   if (file.handle < 0 || lseek(file.handle, 0, SEEK_SET) != 0 || ftruncate(file.handle, 0) != 0)
     return "";
   dump(file.handle, state);

@@ -278,9 +278,11 @@ void Checker::freed(void* pointer) {
 // By thread and not in a thread_local: calls still come when a thread's own variables are gone.
 Checker::Ended& Checker::ended() { return ended_[std::this_thread::get_id()]; }
 
-void Checker::not_ended() {
+void Checker::settle_end(bool refused) {
   std::lock_guard lock(mutex_);
-  Ended back = std::exchange(ended(), {});
+  Ended back = std::move(ended());
+  ended_.erase(std::this_thread::get_id());
+  if (!refused) return;
   if (!back.memory.empty()) {
     std::erase_if(freed_, [&](const Freed& f) { return f.base == back.memory.key(); });
     memory_.insert(std::move(back.memory));

@@ -42,8 +42,8 @@ class Checker {
   std::string device_fault(std::int32_t device) const;
   void allocated(std::int32_t device, std::int32_t kind, std::uint64_t bytes, void* pointer);
   std::string free_fault(std::int32_t device, void* pointer);
-  // The call that this thread has just noted as ending something was refused: it lives on.
-  void not_ended();
+  // The call that this thread noted as ending something has returned. Refused: it lives on.
+  void settle_end(bool refused);
   void freed(void* pointer);
   void stream_created(std::int32_t device, chipset_stream stream);
   std::string stream_fault(chipset_stream stream) const;

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "per_thread.h"
 #include "plugin.h"
 
 namespace chipset::runtime {
@@ -14,7 +15,7 @@ struct LastError {
   std::string plugin;
   std::string text;
 };
-thread_local LastError last_error;
+LastError& last_error() { return per_thread<LastError>(); }
 
 // What a slot's callbacks know, written before the plugin is loaded; the slot after the last is for
 // plugins that are only tried (probe).
@@ -35,8 +36,8 @@ int log_threshold() {
 
 template <int Slot>
 void host_set_error(const char* text) {
-  last_error.plugin = slot_specs[Slot]->name;
-  last_error.text = text == nullptr ? "" : text;
+  last_error().plugin = slot_specs[Slot]->name;
+  last_error().text = text == nullptr ? "" : text;
 }
 
 template <int Slot>
@@ -77,8 +78,7 @@ chipset_host make_host(int slot, const PluginSpec* spec) {
 
 chipset_status set_error(const std::string& plugin, chipset_status status,
                          const std::string& text) {
-  last_error.plugin = plugin;
-  last_error.text = text;
+  last_error() = {plugin, text};
   return status;
 }
 
@@ -90,21 +90,17 @@ const char* status_name(chipset_status status) {
   return known ? kNames[status] : "an unknown status";
 }
 
-bool has_error() { return !last_error.text.empty(); }
+bool has_error() { return !last_error().text.empty(); }
 
 bool is_set(const char* variable) {
   const char* text = std::getenv(variable);
   return text != nullptr && std::strcmp(text, "1") == 0;
 }
 
-std::string take_error() {
-  std::string text = std::move(last_error.text);
-  last_error.text.clear();
-  return text;
-}
+std::string take_error() { return std::exchange(last_error().text, ""); }
 
 void fail(chipset_status status, const char* function) {
-  const std::string plugin = last_error.text.empty() ? "" : last_error.plugin;
+  const std::string plugin = last_error().text.empty() ? "" : last_error().plugin;
   std::string text = take_error();
   if (text.empty()) text = std::string(status_name(status)) + " (the plugin gave no text)";
   if (!plugin.empty() && text.starts_with(plugin + ": ")) text.erase(0, plugin.size() + 2);

@@ -106,7 +106,8 @@ chipset_status watched(Plugin& plugin, chipset_status (*function)(A...), A... ar
     check_answer(plugin, F, status);
     if (took_effect<F>(status)) note_call<F>(*checker, args...);
     // What a lost device was asked to end is gone with it.
-    if (status != CHIPSET_STATUS_OK && status != CHIPSET_STATUS_DEVICE_LOST) checker->not_ended();
+    if constexpr (ends<F>)
+      checker->settle_end(status != CHIPSET_STATUS_OK && status != CHIPSET_STATUS_DEVICE_LOST);
   }
   if (watch().trace)
     trace_call(plugin, F, start, trace_now(), stream_of(args...), operands_of<F>(args...),

@@ -186,8 +186,12 @@ bool took_effect(chipset_status status) {
          (waits && (status == CHIPSET_STATUS_OUT_OF_RANGE || status == CHIPSET_STATUS_DEVICE_LOST));
 }
 
+template <Fn F>
+constexpr bool ends =
+    F == Fn::mem_free || F == Fn::stream_destroy || F == Fn::event_destroy || F == Fn::comm_destroy;
+
 // Calls that end something change what is known before they are made, since another thread may get
-// the same address again at once.
+// the same address again at once. settle_end follows when they return.
 template <Fn F, class... A>
 void note_end(Checker& checker, A... arguments) {
   [[maybe_unused]] const auto with = [&](auto&& f) { f(arguments...); };

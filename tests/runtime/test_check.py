@@ -91,6 +91,15 @@ FAULTS = {
         "dev.invoke('mem_free', 0, p.value); dev.invoke('mem_free', 0, p.value)",
         ["MEM-002", "freed before"],
     ),
+    "a double free, another call refused in between": (
+        "import ctypes; p = ctypes.c_uint64()\n"
+        "dev.invoke('mem_alloc', 0, 0, 64, ctypes.addressof(p)); old = p.value\n"
+        "dev.invoke('mem_free', 0, old)\n"
+        "try: dev.invoke('mem_alloc', 0, 0, 1 << 62, ctypes.addressof(p))\n"
+        "except rt.Error: pass\n"
+        "dev.invoke('mem_free', 0, old)",
+        ["MEM-002", "freed before"],
+    ),
     "a free inside an allocation": (
         "import ctypes; p = ctypes.c_uint64()\n"
         "dev.invoke('mem_alloc', 0, 0, 64, ctypes.addressof(p))\n"

@@ -147,3 +147,25 @@ def test_a_step_survives_the_failure_of_any_call(kind, stride, run_python):
     total, raised = map(int, done.stdout.split())
     # The allocator survives many by itself: it asks again for an event, and for memory.
     assert raised >= total // stride // 4
+
+
+# Pending work then runs while the process takes its variables down.
+PENDING = """
+import chipset, torch
+device = chipset.select("sim").torch
+model = torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(4))).to(device)
+optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
+x = torch.randn(128, 256).to(device)
+for _ in range(3):
+    model(x).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+print("end")
+"""
+
+
+@pytest.mark.parametrize("mode", ["latest", "random,seed=3", "eager"])
+def test_a_process_may_end_while_work_is_pending(mode, run_python):
+    options = f"chip=h100,mode={mode},exitcode=86"
+    done = run_python(PENDING, env={"CHIPSET_SIM": options, "MALLOC_CHECK_": "3"})
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")

@@ -9,18 +9,26 @@ namespace {
 // A buffer above this size is given back as soon as a much smaller one is asked for.
 constexpr size_t kKeep = size_t{64} << 20;
 
+// Nothing destroys it: kernels may still run when the thread's other variables are gone (a process
+// that ends may run pending work), and then buffers are made anew.
 struct Buffers {
-  void* data[kScratchSlots] = {};
-  size_t size[kScratchSlots] = {};
-  ~Buffers() {
-    for (void* p : data) std::free(p);
+  void* data[kScratchSlots];
+  size_t size[kScratchSlots];
+};
+thread_local constinit Buffers buffers{};
+
+struct FreeAtEnd {
+  ~FreeAtEnd() {
+    for (void* p : buffers.data) std::free(p);
+    buffers = {};
   }
 };
-thread_local Buffers buffers;
 
 }  // namespace
 
 void* scratch(ScratchSlot slot, size_t bytes) {
+  thread_local const FreeAtEnd end;
+  (void)&end;
   Buffers& b = buffers;
   const bool oversized = b.size[slot] > kKeep && bytes < b.size[slot] / 8;
   if (bytes > b.size[slot] || b.data[slot] == nullptr || oversized) {

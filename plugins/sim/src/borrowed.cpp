@@ -18,11 +18,15 @@ namespace chipset::sim {
 namespace {
 
 chipset_api table{};
-thread_local std::string last_error;
+struct LastError {
+  std::string text;
+};
+std::string& last_error() { return runtime::per_thread<LastError>().text; }
 
 void set_error(const char* message) {
-  last_error = message == nullptr ? "" : message;
-  if (last_error.starts_with("cpu: ")) last_error.erase(0, 5);
+  std::string& text = last_error();
+  text = message == nullptr ? "" : message;
+  if (text.starts_with("cpu: ")) text.erase(0, 5);
 }
 
 void log(std::int32_t level, const char* message) {
@@ -91,6 +95,6 @@ std::string load_borrowed() {
 
 const chipset_api& borrowed() { return table; }
 
-std::string take_borrowed_error() { return std::exchange(last_error, ""); }
+std::string take_borrowed_error() { return std::exchange(last_error(), ""); }
 
 }  // namespace chipset::sim

@@ -8,6 +8,7 @@
 
 #include "chipset/chipset.h"
 #include "operands.h"  // csrc/runtime: which memory each function reads and writes
+#include "per_thread.h"
 
 namespace chipset::sim {
 

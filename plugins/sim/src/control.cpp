@@ -43,7 +43,10 @@ std::string answer(const std::string& command, const std::string& rest) {
 
 // One command, its argument after the first space. The answer is valid until the thread's next one.
 extern "C" CHIPSET_EXPORT const char* chipset_sim_control(const char* line) {
-  thread_local std::string out;
+  struct Reply {
+    std::string text;
+  };
+  std::string& out = chipset::runtime::per_thread<Reply>().text;
   if (chipset::sim::g_host == nullptr) return "not launched";
   const std::string all = line;
   const std::size_t space = all.find(' ');

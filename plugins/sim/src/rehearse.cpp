@@ -99,13 +99,11 @@ void* Scratch::address_of(const void* original) {
   return found == places_.end() ? reinterpret_cast<void*>(zeros()) : found->second;
 }
 
-const Answer* known_answer(const std::string& key) {
+std::optional<Answer> known_answer(const std::string& key) {
   std::lock_guard lock(answers().mutex);
   const auto found = answers().all.find(key);
-  if (found == answers().all.end()) return nullptr;
-  thread_local Answer copy;
-  copy = found->second;
-  return &copy;
+  if (found == answers().all.end()) return std::nullopt;
+  return found->second;
 }
 
 void keep_answer(const std::string& key, const Answer& answer) {
@@ -120,8 +118,7 @@ chipset_stream rehearsal_stream() {
     Own() { borrowed().stream_create(0, 0, &stream); }
     ~Own() { borrowed().stream_destroy(stream); }
   };
-  thread_local const Own own;
-  return own.stream;
+  return runtime::per_thread<Own>().stream;
 }
 
 }  // namespace chipset::sim

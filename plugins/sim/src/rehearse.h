@@ -5,6 +5,7 @@
 // Answers are kept by everything that the call says apart from addresses.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <unordered_map>
 
@@ -29,8 +30,8 @@ struct Answer {
   chipset_status status;
   std::string text;
 };
-// NULL when the call has not been rehearsed yet.
-const Answer* known_answer(const std::string& key);
+// None when the call has not been rehearsed yet.
+std::optional<Answer> known_answer(const std::string& key);
 void keep_answer(const std::string& key, const Answer& answer);
 // A stream of the CPU chip for this thread.
 chipset_stream rehearsal_stream();
@@ -64,7 +65,7 @@ Answer rehearse(Fn function, chipset_status (*kernel)(chipset_stream, const T*),
   Scratch scratch(operands);
   const auto call = copy_args(given, [&](const void* p) { return scratch.address_of(p); });
   const std::string key = key_of(function, *call);
-  if (const Answer* known = known_answer(key)) return *known;
+  if (auto known = known_answer(key)) return *known;
   take_borrowed_error();
   Answer answer{kernel(rehearsal_stream(), &call->args), ""};
   answer.text = take_borrowed_error();

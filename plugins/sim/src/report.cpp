@@ -28,7 +28,10 @@ Findings& findings() {
 }
 
 std::atomic<std::uint64_t> call_count{0};
-thread_local std::string tag;
+struct Label {
+  std::string value;
+};
+std::string& tag() { return runtime::per_thread<Label>().value; }
 
 constexpr const char* kNames[] = {
 #define CHIPSET_FUNCTION(name, required, group, since) #name,
@@ -115,10 +118,10 @@ void clear_findings() {
   findings().all.clear();
 }
 
-void set_tag(const std::string& value) { tag = value; }
+void set_tag(const std::string& value) { tag() = value; }
 
 std::string caller() {
-  std::string out = tag.empty() ? "" : "tag '" + tag + "'";
+  std::string out = tag().empty() ? "" : "tag '" + tag() + "'";
   if (!config().stacks) return out;
   const std::string stack = runtime::python_frames();
   if (!stack.empty()) out += (out.empty() ? "" : ", ") + std::string("at\n") + stack;
