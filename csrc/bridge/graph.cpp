@@ -88,6 +88,10 @@ class ChipGraph final : public at::GraphImplInterface {
     }
     spoilt_ = false;
     captured = this;
+    // Work for another device then asks current_stream_slow, which refuses it.
+    for (int other = 0; other < device_count(); ++other) {
+      if (other != device_) thread_state().streams[other].stream = nullptr;
+    }
   }
 
   void capture_end() override {
@@ -211,6 +215,15 @@ void refuse_capture(const char* what) {
   TORCH_CHECK(false, "chip: ", what,
               " cannot be recorded in a graph: only work that stays on the chip can. Move it out "
               "of the captured region");
+}
+
+void refuse_capture_elsewhere(int device) {
+  if (captured == nullptr || captured->device() == device) [[likely]]
+    return;
+  captured->spoil();
+  TORCH_CHECK(false, "chip: a graph is being recorded on chip:", captured->device(),
+              ", the current device when it began, so that work on chip:", device,
+              " would not be part of it. Record it within `with torch.chip.device(", device, "):`");
 }
 
 RandomSource random_source(ChipGenerator* generator, int64_t elements) {

@@ -55,6 +55,7 @@ chipset_stream stream_of(const c10::Stream& stream) {
 
 chipset_stream current_stream_slow(int device) {
   if (in_bad_fork()) raise_bad_fork();
+  refuse_capture_elsewhere(device);
   CurrentStream& current = thread_state().streams[device];
   current.stream = stream_of(c10::Stream(c10::Stream::UNSAFE, chip(device), current.id));
   return current.stream;

@@ -112,5 +112,7 @@ bool in_bad_fork() noexcept;
 bool capturing() noexcept;
 // Throws when work that cannot be recorded (host access, a synchronisation) is asked for now.
 void refuse_capture(const char* what);
+// Throws when this thread records a graph on another device: the work would run, unrecorded.
+void refuse_capture_elsewhere(int device);
 
 }  // namespace chipset::bridge

@@ -1,6 +1,6 @@
 """``chipset certify DEVICE``: the conformance suite, level by level, and a certificate.
 
-The suite is a distribution of its own; this command says so when it is not installed.
+The suite is a package of its own (``chipset_conformance``); without it this command says so.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def diff(
 
 
 def _suite() -> Any:
-    """What the commands need of the conformance suite, which is a distribution of its own."""
+    """What the commands need of the conformance suite, a package of its own."""
     try:
         from chipset_conformance.report import reading
     except ImportError as error:

@@ -27,7 +27,8 @@ def capture(device: torch.device, work: Callable[[], None]) -> Callable[[], None
         raise LayerError(f"device '{device}' has no graphs")
     work()  # allocates what is allocated once
     graph = module.Graph()
-    with module.graph(graph):
+    # Recorded is what the current device does.
+    with torch.accelerator.device_index(device.index), module.graph(graph):
         work()
     replay: Callable[[], None] = graph.replay
     return replay

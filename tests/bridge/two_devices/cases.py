@@ -466,6 +466,21 @@ def test_a_graph_of_the_second_device(pair: Pair) -> None:
     assert torch.equal(y.cpu(), torch.full((16,), 11.0))
 
 
+def test_a_graph_refuses_work_of_the_other_device(pair: Pair) -> None:
+    if not torch.chip.graphs_supported(pair[0]):
+        pytest.skip("the plugin records no graphs")
+    x = torch.ones(16, device=pair[1])
+    x += 1  # the stream is known before
+    graph = torch.chip.Graph()
+    with pytest.raises(RuntimeError, match="recorded on chip:0.*chip:1 would not be part"):
+        with torch.chip.graph(graph):
+            x += 1
+    with pytest.raises(RuntimeError, match="holds no recording"):
+        graph.replay()
+    x += 1
+    assert torch.equal(x.cpu(), torch.full((16,), 3.0))
+
+
 def test_host_fallbacks_stay_on_their_device(pair: Pair) -> None:
     x = torch.rand(5).to(pair[1])
     result = torch.special.airy_ai(x)
