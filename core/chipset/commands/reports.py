@@ -75,7 +75,7 @@ def _suite() -> Any:
     except ImportError as error:
         raise ChipsetError(
             f"the conformance suite cannot be loaded ({error}); "
-            "run 'pip install chipset-conformance'"
+            "it comes in chipset's own wheel: reinstall chipset"
         ) from None
     return reading
 

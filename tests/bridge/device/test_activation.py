@@ -191,7 +191,8 @@ print('ran')
 
 
 def test_a_device_launched_for_numpy_is_none_of_torch_yet(run_python) -> None:
-    done = run_python("""
+    done = run_python(
+        """
 import chipset
 chipset.select("cpu").torch
 import torch
@@ -202,5 +203,7 @@ device = chipset.select("sim").torch
 torch.manual_seed(0)
 assert torch.chip.device_count() == 2
 assert torch.ones(2, device=device).sum().item() == 2
-""")
+""",
+        env={"CHIPSET_SIM": "devices=1"},
+    )
     assert done.returncode == 0, done.stderr
