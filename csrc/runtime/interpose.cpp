@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Wraps a plugin's table. Each plugin slot has thunks of its own, since C functions carry no
 // context; every thunk ends in intercept(), which reads as the story of a call. Functions that
-// nobody watches and that need no composing stay the plugin's own: they cost nothing.
+// nobody watches and that need no composing are called without it.
 #include "interpose.h"
 
 #include <cstdio>
@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "composed.h"
+#include "turns.h"
 #include "watched.h"
 
 namespace chipset::runtime {
@@ -166,6 +167,7 @@ void hide_composable(chipset_api& api) {
 
 void wrap(Plugin& plugin) {
   if (is_set("CHIPSET_COMPOSE")) hide_composable(plugin.base);
+  take_turns(plugin);
   const auto option = plugin.spec.options.find("check");
   const bool asked = option != plugin.spec.options.end() && option->second == "1";
   if (watch().check || asked) plugin.checker = std::make_shared<Checker>(plugin);

@@ -18,7 +18,5 @@ def test_runs_clean(run_python, what: str, schedule: str) -> None:
     options = ["--chip", "sim:1", "--devices", "4", "--sim", schedule]
     if what == "bridge/device":
         options[1] = "sim"  # many of these name chip:0
-        # Threads that share a default stream are inside of it at once: THR-001, see docs/sim.md.
-        options += ["--deselect", "tests/bridge/device/test_streams.py::test_many_threads"]
     done = run_python(*command, *options, timeout=580, cwd=TESTS.parent)
     assert done.returncode == 0, done.stdout + done.stderr
