@@ -22,7 +22,7 @@ help: ## Print what each target does
 demo: $(VENV)/.installed ## Fine-tune, compress and talk to a real model on DEVICE (default: cpu)
 	$(BIN)/chipset demo --device $(DEVICE)
 
-test: $(VENV)/.installed native-test ## Run the fast tests (PYTEST= changes pytest's arguments)
+test: $(VENV)/.installed ## Run the fast tests (PYTEST= changes pytest's arguments)
 	$(BIN)/python -m pytest $(PYTEST)
 
 test-slow: $(VENV)/.installed ## Run the tests that are marked slow
