@@ -10,6 +10,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "watched.h"
+
 namespace chipset::runtime {
 namespace {
 
@@ -64,14 +66,6 @@ class Turn {
   std::mutex& mutex_;
 };
 
-template <class T, class... A>
-chipset_stream stream_among(T first, A... rest) {
-  if constexpr (std::is_same_v<T, chipset_stream>)
-    return first;
-  else
-    return stream_among(rest...);
-}
-
 template <class... A>
 constexpr bool in_stream(chipset_status (*chipset_api::*)(A...)) {
   return (std::is_same_v<A, chipset_stream> || ...);
@@ -84,7 +78,7 @@ struct Turns {
 #define CHIPSET_FUNCTION(name, required, group, since) \
   template <class... A>                                \
   static chipset_status name(A... args) {              \
-    const Turn turn(Slot, stream_among(args...));      \
+    const Turn turn(Slot, stream_of(args...));         \
     return own.name(args...);                          \
   }
 #include "chipset/functions.inc"

@@ -160,3 +160,22 @@ threads = [threading.Thread(target=use) for _ in range(2)]
         leaks="0",
     )
     assert "THR-001" in done.stderr and "another thread" in done.stderr
+
+
+def test_the_runtime_lets_one_thread_at_a_time_into_a_stream(run_python):
+    """The same program through the runtime, which keeps the rule for its callers."""
+    program = """
+import threading
+import chipset
+chip = chipset.select("sim").driver
+stream = chip.stream
+memory = chip.empty((1 << 24,))
+def use():
+    for _ in range(30):
+        chip.invoke("mem_fill", stream, memory.address, 1, 1 << 24)
+threads = [threading.Thread(target=use) for _ in range(2)]
+[t.start() for t in threads]; [t.join() for t in threads]
+chip.synchronize()
+"""
+    done = run_python(program, env={"CHIPSET_SIM": "mode=eager,exitcode=86"})
+    assert (done.returncode, done.stderr) == (0, "")
