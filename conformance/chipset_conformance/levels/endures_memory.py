@@ -22,6 +22,8 @@ SMALL_ALLOCATIONS = 1_000_000
 WINDOW = 512  # of them alive at once
 EVENTS, STREAMS, BLOCKS = 3000, 40, 200  # made and ended in each round of the leak check
 WARM_ROUNDS, ROUNDS = 3, 8
+# A chip may keep tens of MiB of freed memory out of use, for reuse or for finding misuse.
+MEMORY_WARM_ROUNDS = 12
 RSS_SLACK = 2 << 20  # bytes by which a process may grow for reasons of its own
 LONG_S = 600.0  # a device that writes poison to new memory takes its time
 
@@ -222,7 +224,10 @@ def check_small(ctx: Context) -> None:
 
 
 def check_raw_small(ctx: Context) -> None:
-    """Small blocks straight from the plugin are apart from each other, and all taken back."""
+    """Small blocks straight from the plugin are apart from each other; each is taken back once.
+
+    Whether their memory comes back shows in ``leak/memory``: these are too few bytes to see.
+    """
     for _ in range(10):
         taken = []
         for turn in range(1000):
@@ -250,9 +255,9 @@ def resources(ctx: Context) -> dict[str, int]:
     }
 
 
-def no_growth(ctx: Context, one_round: Callable[[], Any]) -> None:
+def no_growth(ctx: Context, one_round: Callable[[], Any], warm: int = WARM_ROUNDS) -> None:
     """Fails if rounds of what ends all that it makes leave the process larger."""
-    for _ in range(WARM_ROUNDS):
+    for _ in range(warm):
         one_round()
     ctx.chip.synchronize()
     before = resources(ctx)
@@ -297,7 +302,7 @@ def check_memory(ctx: Context) -> None:
                     ctx.chip.synchronize()
                 ctx.chip.invoke("mem_free", ctx.chip.local, address)
 
-    no_growth(ctx, one_round)
+    no_growth(ctx, one_round, MEMORY_WARM_ROUNDS)
 
 
 def check_kernels(ctx: Context) -> None:
