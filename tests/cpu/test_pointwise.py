@@ -290,6 +290,17 @@ def test_an_integer_operation_wraps_and_follows_python(chip: Any, name: str, dty
     assert torch.equal(download(out), oracle(*xs))
 
 
+@pytest.mark.parametrize(("name", "base"), [("LOGADDEXP", np.e), ("LOGADDEXP2", 2.0)])
+def test_a_sum_of_powers_keeps_its_digits_far_from_zero(chip: Any, name: str, base: float) -> None:
+    """log(base^0 + base^y) is base^y / ln(base) there: no digit may go lost in the exponent."""
+    y = -np.linspace(60.0, 600.0, 997)
+    out = chip.empty((997,), Dtype.F64)
+    chip.pointwise(name, out, chip.array(np.zeros(997)), chip.array(y))
+    power = np.exp2 if base == 2.0 else np.exp
+    want = power(y.astype(np.longdouble)) / np.log(np.longdouble(base))
+    assert np.max(np.abs(out.numpy() - want) / want) <= 8 * 2.0**-53
+
+
 def test_integer_division_by_zero_and_overflow_do_not_crash(chip: Any) -> None:
     for dtype in (np.int32, np.int64, np.int8):
         least = np.array([np.iinfo(dtype).min, 5, 0], dtype)

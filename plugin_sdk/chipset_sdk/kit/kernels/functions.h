@@ -64,7 +64,7 @@ FUNC vc logaddexp_(vc x, vc y) {
 }
 FUNC vc logaddexp2_(vc x, vc y) {
   const vc m = largest(x, y);
-  const vc s = m + log1p(exp(-fabs(x - y) * K(0.69314718055994531))) / K(0.69314718055994531);
+  const vc s = m + log1p(exp2(-fabs(x - y))) / K(0.69314718055994531);
   return x == y && fabs(x) == K(INFINITY) ? x : s;
 }
 FUNC vc smooth_l1(vc x, vc y, vc beta) {

@@ -136,7 +136,7 @@ CPU_OP(Logaddexp, const T m = x > y || x != x ? x : y;
        const double s = m + Wide<T>::log1p(Wide<T>::exp(-std::fabs(double(x) - y)));
        return x == y && std::fabs(x) == std::numeric_limits<T>::infinity() ? double(x) : s;)
 CPU_OP(Logaddexp2, constexpr double kLn2 = 0.69314718055994531; const T m = x > y || x != x ? x : y;
-       const double s = m + Wide<T>::log1p(Wide<T>::exp(-std::fabs(double(x) - y) * kLn2)) / kLn2;
+       const double s = m + Wide<T>::log1p(Wide<T>::exp2(-std::fabs(double(x) - y))) / kLn2;
        return x == y && std::fabs(x) == std::numeric_limits<T>::infinity() ? double(x) : s;)
 
 // ---- derivatives: x the incoming gradient ----

@@ -241,6 +241,7 @@ struct Wide;
 template <>
 struct Wide<float> {
   CPU_INLINE double exp(double x) { return exp_d(x); }
+  CPU_INLINE double exp2(double x) { return exp_d(x * 0.69314718055994531); }
   CPU_INLINE double expm1(double x) { return expm1_d(x); }
   CPU_INLINE double log(double x) { return log_any(x); }
   CPU_INLINE double log1p(double x) { return log1p_d(x); }
@@ -250,6 +251,7 @@ struct Wide<float> {
 template <>
 struct Wide<double> {
   CPU_INLINE double exp(double x) { return std::exp(x); }
+  CPU_INLINE double exp2(double x) { return std::exp2(x); }
   CPU_INLINE double expm1(double x) { return std::expm1(x); }
   CPU_INLINE double log(double x) { return std::log(x); }
   CPU_INLINE double log1p(double x) { return std::log1p(x); }
