@@ -171,7 +171,7 @@ def _first_fault(
         for case in chosen:
             record, usable = worker.run(case)
             verdict.cases_run += 1
-            if record.outcome in FAULTS or (record.mandatory and _declines(record)):
+            if _is_fault(record):
                 return record
             if not usable or time.monotonic() > deadline:
                 return None
@@ -181,8 +181,10 @@ def _first_fault(
     return None
 
 
-def _declines(record: Record) -> bool:
-    return record.outcome == Outcome.UNSUPPORTED
+def _is_fault(record: Record) -> bool:
+    """Also a mandatory call that is declined, of a mutant as of the good chip."""
+    declined = record.mandatory and record.outcome == Outcome.UNSUPPORTED
+    return declined or record.outcome in FAULTS
 
 
 def alarms(levels: Sequence[Level], fault: str, seed: int) -> list[str]:
@@ -191,7 +193,7 @@ def alarms(levels: Sequence[Level], fault: str, seed: int) -> list[str]:
     found = []
     for case in load(levels):
         record, usable = worker.run(case, PATIENCE * case.timeout_s)
-        if record.outcome in FAULTS:
+        if _is_fault(record):
             found.append(f"{case.id} with seed {seed} on {fault}: {record.message}")
         if not usable:
             worker.kill()
@@ -211,12 +213,14 @@ def self_test(
 
     Raises:
         ValueError: no mutant has such a name.
+        StartError: the good chip does not launch, so that no mutant that does not is to blame.
     """
     started = time.perf_counter()
     asked = [m for m in mutants() if only in m.name]
     if not asked:
         raise ValueError(f"no mutant's name contains '{only}'")
     judged = [m for m in asked if has_cases(m.level)]
+    Worker(DEVICE, seeds[0], [0], environment(GOOD)).close()
     verdicts: dict[str, Verdict] = {}
     false_alarms: list[str] = []
     work: list[Callable[[], str]] = []

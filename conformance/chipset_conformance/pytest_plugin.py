@@ -77,7 +77,8 @@ class Judge:
         if not usable:
             self.close()
         record = declarations.apply(record, self.declared, self.settings.today)
-        if record.outcome in FAULTS:
+        # What was not run is not passed: certify would not reach the level, either.
+        if record.outcome in FAULTS or record.outcome == Outcome.NOT_RUN:
             pytest.fail(
                 f"{record.outcome.value}: {record.message}\n\n{record.reproducer}", pytrace=False
             )

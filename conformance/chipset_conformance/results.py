@@ -66,7 +66,7 @@ class Record(Model):
     reproducer: str = Field(default="", description="a script that shows the fault")
     seconds: float = 0.0
     notes: list[str] = []
-    ulps: dict[str, float] = Field(default={}, description="function/dtype: worst error seen")
+    ulps: dict[str, float] = Field(default={}, description="worst error in ULP")
     composed: list[str] = Field(
         default=[], description="functions that the core composed in the case"
     )
@@ -141,7 +141,9 @@ class Certificate(Model):
     failures: list[Failure]
     waivers: list[Waiver] = []
     next: Next | None = None
-    ulps: dict[str, float] = Field(default={}, description="function/dtype: worst error in ULP")
+    ulps: dict[str, float] = Field(
+        default={}, description="function[.operation]/dtype: worst error in ULP"
+    )
     seed: int
     started: str
     seconds: float

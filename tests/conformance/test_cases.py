@@ -58,3 +58,12 @@ def test_the_suite_runs_under_pytest(
         assert done.returncode == 0 and "passed" in done.stdout, done.stdout
     else:
         assert done.returncode != 0 and "--chip NAME" in done.stdout + done.stderr
+
+
+def test_under_pytest_a_case_that_is_not_run_does_not_pass(
+    run_python: Callable[..., Any], tmp_path: Path
+) -> None:
+    arguments = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs", "chipset_conformance"]
+    arguments += ["-p", "chipset_conformance.pytest_plugin", "--chip", "cpu", "--chip-level", "5"]
+    done = run_python(*arguments, "--chip-only", "distributed/pipeline", cwd=tmp_path)
+    assert done.returncode == 1 and "not_run: stages on" in done.stdout, done.stdout

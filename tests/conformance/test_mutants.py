@@ -10,6 +10,7 @@ import pytest
 from chipset_conformance import mutants
 from chipset_conformance.case import load
 from chipset_conformance.results import Outcome
+from chipset_conformance.worker import StartError
 
 FEWEST = 120
 CHEATS = [m.name for m in mutants.mutants() if m.level == "performs"]
@@ -40,6 +41,15 @@ def test_the_page_lists_exactly_the_mutants_that_exist(repository: Path) -> None
 def test_a_chip_that_leaves_out_calls_is_caught() -> None:
     verdict = mutants.judge(named(QUICK), seed=0)
     assert verdict.case == "performs/launch" and verdict.how == Outcome.FAILED
+
+
+def test_where_the_good_chip_does_not_launch_no_mutant_counts_as_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spoilt = {**mutants.environment(mutants.GOOD), "CHIPSET_MUTANT_GOOD": "/no/such/library.so"}
+    monkeypatch.setattr(mutants, "environment", lambda fault: spoilt)
+    with pytest.raises(StartError, match="/no/such/library.so"):
+        mutants.self_test(only=QUICK)
 
 
 def test_the_good_chip_launches_every_call() -> None:

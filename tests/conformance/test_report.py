@@ -70,6 +70,7 @@ SCRIPT = 'print("<b>& it fails</b>")\n'
 EXAMPLE = certificate(
     record("gemm/f32/values", ulps={"gemm/f32": 1.25}),
     record("gemm/f16/values", Outcome.FAILED, message="1 < 2 & wrong", reproducer=SCRIPT),
+    record("reduce/f32/values"),
     record("softmax/f32/values", composed=["softmax"], counts={"host": 3}),
     record(
         "mem_copy/f32/speed",
@@ -78,7 +79,7 @@ EXAMPLE = certificate(
             for x, v in ((1024, 1.0), (65536, 9.0), (1 << 24, 18.0))
         ],
     ),
-    ulps={"gemm/f32": 1.25},
+    ulps={"gemm/f32": 1.25, "reduce.sum/f32": 0.5, "reduce.prod/f32": 0.75},
 )
 
 
@@ -98,6 +99,7 @@ def test_page_says_what_the_certificate_says(page: str) -> None:
     assert "1 &lt; 2 &amp; wrong" in page, "messages are text, never markup"
     assert "&lt;b&gt;&amp; it fails&lt;/b&gt;" in page
     assert 'title="gemm f32: 1 of 1 cases passed, worst error 1.25 ULP"' in page
+    assert "reduce f32: 1 of 1 cases passed, worst error 0.75 ULP" in page
     assert "softmax f32: 1 of 1 cases passed, composed by the core" in page
     assert "host 3" in page
     assert "<svg" in page and "GB/s" in page

@@ -152,8 +152,8 @@ def check_message(ctx: Context) -> None:
     except _runtime.Error as error:
         text = str(error)
         ctx.check(error.status == Status.OUT_OF_MEMORY, f"not OUT_OF_MEMORY: {text}")
-        for wanted in (ctx.device.name, "MiB"):
-            ctx.check(wanted in text or "GiB" in text, f"the text lacks {wanted!r}: {text}")
+        ctx.check(ctx.device.name in text, f"the text lacks {ctx.device.name!r}: {text}")
+        ctx.check("MiB" in text or "GiB" in text, f"the text gives no sizes: {text}")
         layout = _runtime.memory_map(ctx.device.number)
         ctx.check(bool(layout), "there is no map of the memory of a device that is full")
         usable(ctx, Buffer(ctx, 4096), 2)

@@ -2,7 +2,7 @@
 
 The reference is torch's own CPU in the same process. Tiny models of 15 families need nothing but
 ``transformers``; the cases of SmolLM2-135M need the model in the cache
-(``chipset model fetch smollm2-135m``) and are not run without it.
+(``chipset model fetch smollm2-135m``) and fail without it.
 """
 
 from __future__ import annotations

@@ -101,12 +101,22 @@ def cell(
     composed = state == Outcome.PASSED and all(
         function in r.composed for r in records if r.outcome == Outcome.PASSED
     )
-    ulp = certificate.ulps.get(f"{function}/{dtype}")
+    ulp = worst_error(certificate, function, dtype)
     title = f"{function} {dtype}: {passed} of {len(records)} cases passed"
     title += f", worst error {ulp:.3g} ULP" if ulp is not None else ""
     title += ", composed by the core" if composed else ""
     text = {Outcome.PASSED: f"{ulp:.2g}" if ulp is not None else "✓"}.get(state, _SIGNS[state])
     return {"state": "composed" if composed else state.value, "text": text, "title": title}
+
+
+def worst_error(certificate: Certificate, function: str, dtype: str) -> float | None:
+    """In ULP, over all operations of the function (``pointwise.add``); None: not measured."""
+    found = []
+    for key, ulp in certificate.ulps.items():
+        name, _, of = key.partition("/")
+        if name.partition(".")[0] == function and of == dtype:
+            found.append(ulp)
+    return max(found, default=None)
 
 
 _SIGNS = {
