@@ -41,19 +41,42 @@ def snapshot_path(table: tables.Table) -> Path:
     return SNAPSHOTS / f"abi-{table.major}.{table.minor}.json"
 
 
-def abi_faults(table: tables.Table) -> list[str]:
+def broken_promises(table: tables.Table) -> list[str]:
     """Differences from every committed snapshot of this major version that are not appends."""
     new = tables.snapshot(table)
     faults = []
     for path in sorted(SNAPSHOTS.glob(f"abi-{table.major}.*.json")):
         old = json.loads(path.read_text())
         faults += [f"{path.name}: {text}" for text in tables.incompatibilities(old, new)]
+    return faults
+
+
+def abi_faults(table: tables.Table) -> list[str]:
+    """What must not be committed: broken promises, and a version that is not frozen as it is."""
+    new = tables.snapshot(table)
+    faults = broken_promises(table)
     current = snapshot_path(table)
     if not current.exists():
         faults.append(f"{current.name} is missing; run generate.py --freeze and commit it")
     elif json.loads(current.read_text()) != new:
         faults.append(f"{current.name} differs from the table; raise `minor` and freeze anew")
     return faults
+
+
+def freeze(table: tables.Table) -> list[str]:
+    """Writes the snapshot of a version that has none; the faults that forbid it otherwise."""
+    path = snapshot_path(table)
+    faults = abi_faults(table) if path.exists() else broken_promises(table)
+    if not faults and not path.exists():
+        path.write_text(json.dumps(tables.snapshot(table), indent=1) + "\n")
+        print(f"froze {path.name}")
+    return faults
+
+
+def report(faults: list[str]) -> int:
+    for text in faults:
+        print(f"error: {text}", file=sys.stderr)
+    return 1 if faults else 0
 
 
 def write(table: tables.Table) -> None:
@@ -82,14 +105,10 @@ def main() -> int:
     parser.add_argument("--freeze", action="store_true", help="write the ABI snapshot")
     arguments = parser.parse_args()
     table = tables.load()
-    if arguments.freeze:
-        snapshot_path(table).write_text(json.dumps(tables.snapshot(table), indent=1) + "\n")
-        print(f"froze {snapshot_path(table).name}")
+    if arguments.freeze and (status := report(freeze(table))):
+        return status
     if arguments.check:
-        faults = check(table)
-        for text in faults:
-            print(f"error: {text}", file=sys.stderr)
-        return 1 if faults else 0
+        return report(check(table))
     write(table)
     return 0
 

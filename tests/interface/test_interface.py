@@ -65,6 +65,12 @@ def test_check_sees_drift(repository: Path, tmp_path: Path):
     assert "function 4 was ['mem_alloc'" in done.stderr
     assert "only appending is legal" in done.stderr
 
+    snapshot = tmp_path / "csrc/interface/abi-1.0.json"
+    frozen = snapshot.read_text()
+    done = subprocess.run([*generate[:-1], "--freeze"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "only appending is legal" in done.stderr
+    assert snapshot.read_text() == frozen, "a released version is never frozen again"
+
 
 def test_only_appending_is_compatible(tables):
     table = tables.load()
