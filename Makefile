@@ -11,8 +11,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Idle OpenMP threads sleep instead of spinning: the tests run in several processes.
 export OMP_WAIT_POLICY := PASSIVE
 
-NATIVE := $(shell find csrc plugins cmake CMakeLists.txt -type f \
-	\( -name '*.cpp' -o -name '*.h' -o -name '*.c' -o -name '*.toml' -o -name 'CMakeLists.txt' -o -name '*.cmake' \) 2>/dev/null)
+NATIVE := $(shell find csrc plugins plugin_sdk conformance/native cmake CMakeLists.txt -type f \
+	\( -name '*.cpp' -o -name '*.hpp' -o -name '*.h' -o -name '*.c' -o -name '*.toml' -o -name 'CMakeLists.txt' -o -name '*.cmake' \) 2>/dev/null)
 
 .PHONY: demo test test-slow native-test lint format bench wheel clean help
 
