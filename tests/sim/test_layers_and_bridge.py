@@ -11,7 +11,10 @@ TESTS = Path(__file__).parents[1]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-@pytest.mark.parametrize("schedule", ["mode=random,seed=2,delay_us=200", "mode=latest"])
+SCHEDULES = ["workers=1,delay_us=200,seed=2", "mode=random,seed=2", "mode=latest"]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("what", ["bridge/device", "layers/test_on_chip.py"])
 def test_runs_clean(run_python, what: str, schedule: str) -> None:
     command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(TESTS / what)]

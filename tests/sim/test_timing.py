@@ -116,6 +116,8 @@ def test_options_that_cannot_be_read(text, word):
         ("mode=asleep", "must be eager, latest or random"),
         ("devices=0", "from 1 to 16"),
         ("memory=much", "must be a size"),
+        ("devises=4", "no option 'devises'; there are devices, memory,"),
+        ("delay_us=300", "without workers=1"),
         ("inject=foo:1=INVALID", "no function 'foo'"),
     ],
 )

@@ -52,12 +52,14 @@ def chipset_plugin() -> chipset.PluginDescription:
     Raises:
         ValueError: ``CHIPSET_SIM`` cannot be read.
     """
+    options = launch_options()
     return chipset.PluginDescription(
         name="sim",
         library=LIBRARY,
         version="0.1.0",
         emulated=True,
-        options={"check": "1", **launch_options()},
+        # The library, which has the list of options, refuses what is not in it.
+        options={"check": "1", **options, "given": ";".join(sorted(options.keys() - {"check"}))},
         install_hint="build it with 'pip install -e .' in the source tree",
     )
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "config.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
 #include <functional>
 #include <random>
+#include <sstream>
 #include <vector>
 
 #include "common.h"
@@ -148,6 +150,12 @@ std::vector<Option> options(Config& c) {
   };
 }
 
+std::string names_of(const std::vector<Option>& options) {
+  std::string names;
+  for (const Option& one : options) names += text(names.empty() ? "" : ", ", one.name);
+  return names;
+}
+
 }  // namespace
 
 const Config& config() { return the(); }
@@ -160,12 +168,19 @@ std::string read_config() {
   Config& c = the();
   // Without a seed every run differs; the reports tell how to repeat one.
   c.seed = std::random_device()() % 1000000;
-  for (const Option& known : options(c)) {
+  const std::vector<Option> all = options(c);
+  const char* given = option("given");
+  std::istringstream names(given == nullptr ? "" : given);
+  for (std::string name; std::getline(names, name, ';');)
+    if (std::none_of(all.begin(), all.end(), [&](const Option& o) { return name == o.name; }))
+      return text("there is no option '", name, "'; there are ", names_of(all));
+  for (const Option& known : all) {
     const char* value = option(known.name);
     if (value == nullptr) continue;
     const std::string fault = known.read(value);
     if (!fault.empty()) return text("option ", known.name, "=", value, " ", fault);
   }
+  if (c.delay_us > 0 && !c.workers) return "option delay_us does nothing without workers=1";
   return "";
 }
 
