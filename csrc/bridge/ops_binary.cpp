@@ -307,6 +307,12 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
                               CHIPSET_POINTWISE_OP_##OP, Accepts::WHICH>)));
   BINARY(REGISTER_OUT)
 
+// Masks of attention and of generation.
+#define REGISTER_HOT_FUNCTION(NAME, OP)                                                  \
+  m.impl(#NAME ".Tensor",                                                                \
+         TORCH_FN((binary<at::meta::structured_##NAME##_Tensor, at::_ops::NAME##_Tensor, \
+                          CHIPSET_POINTWISE_OP_##OP, Accepts::kIntegral>)));
+
 // All three forms, for operators that models call in every layer.
 #define REGISTER_SCALED(NAME, OP)                                                                  \
   m.impl(#NAME ".Tensor", TORCH_FN((scaled<at::meta::structured_##NAME##_Tensor,                   \
@@ -328,6 +334,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   REGISTER_OUT(NAME, _Tensor, out, OP, WHICH)
   REGISTER_HOT(mul, MUL, kAny)
   REGISTER_HOT(div, DIV, kFloat)
+  REGISTER_HOT_FUNCTION(bitwise_and, BITWISE_AND)
+  REGISTER_HOT_FUNCTION(bitwise_or, BITWISE_OR)
+  REGISTER_HOT_FUNCTION(bitwise_xor, BITWISE_XOR)
 #define REGISTER_EXTREMUM(NAME, OP)                                           \
   REGISTER_OUT(NAME, , out, OP, kAny)                                         \
   m.impl(#NAME, TORCH_FN((binary<at::meta::structured_##NAME, at::_ops::NAME, \

@@ -44,6 +44,14 @@ Tensor is_in(const Tensor& elements, const Tensor& test) {
   return sorted.take(nearest).eq(values);
 }
 
+// Generation asks it once a token, whether the token ends the text.
+Tensor isin(const Tensor& elements, const Tensor& test, bool unique, bool invert) {
+  Functional<at::meta::structured_isin_Tensor_Tensor> op;
+  op.meta(elements, test, unique, invert);
+  const Tensor found = is_in(elements, test);
+  return invert ? found.logical_not() : found;
+}
+
 Tensor& isin_out(const Tensor& elements, const Tensor& test, bool unique, bool invert,
                  Tensor& out) {
   Out<at::meta::structured_isin_Tensor_Tensor> op(out);
@@ -199,6 +207,7 @@ Tensor bincount(const Tensor& self, const std::optional<Tensor>& weights, int64_
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("isin.Tensor_Tensor", isin);
   m.impl("isin.Tensor_Tensor_out", isin_out);
   m.impl("isin.Tensor_Scalar_out", isin_scalar_out);
   m.impl("isin.Scalar_Tensor_out", scalar_isin_out);

@@ -289,6 +289,10 @@ at::Tensor neg(const at::Tensor& self) {
   return unary<at::meta::structured_neg, at::_ops::neg, CHIPSET_POINTWISE_OP_NEG, Accepts::kNumber>(
       self);
 }
+at::Tensor bitwise_not(const at::Tensor& self) {
+  return unary<at::meta::structured_bitwise_not, at::_ops::bitwise_not,
+               CHIPSET_POINTWISE_OP_BITWISE_NOT, Accepts::kIntegral>(self);
+}
 
 // ---- registration ---------------------------------------------------------------------------
 
@@ -312,6 +316,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   OUT_NUMBER(neg, NEG)
   UNARY_ROUNDING(OUT_ROUNDING)
   m.impl("neg", TORCH_FN(neg));
+  m.impl("bitwise_not", TORCH_FN(bitwise_not));
   m.impl("bitwise_not.out",
          TORCH_FN((unary_out<at::meta::structured_bitwise_not, at::_ops::bitwise_not_out,
                              CHIPSET_POINTWISE_OP_BITWISE_NOT, Accepts::kIntegral>)));
