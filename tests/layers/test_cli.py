@@ -81,6 +81,16 @@ def test_train_then_compress_then_generate(run, tiny_model, instructions, tmp_pa
                  "--max-new-tokens", 3, "--json"))  # fmt: skip
 
 
+def test_bench_dispatch_shows_both_sides(run):
+    found = document(run("bench", "dispatch", *DEVICE, "--only", "add", "--only", "mm", "--json"))
+    assert [row["operator"] for row in found["operators"]] == ["add", "mm"]
+    for row in found["operators"]:
+        assert row["cpu_us"] > 0
+        assert row["ratio"] == pytest.approx(row["chip_us"] / row["cpu_us"], abs=0.02)
+    status, _, err = run("bench", "dispatch", *DEVICE, "--only", "ad")
+    assert status != 0 and "no such operator in this benchmark: ad; there are add, " in err
+
+
 def test_bench_shows_both_sides(run, tiny_model):
     found = document(
         run("bench", "step", *DEVICE, "--model", tiny_model, "--tokens", 32, "--rounds", 2,

@@ -107,3 +107,16 @@ def test_a_resumed_training_is_exact(tiny_model, instructions, chip, tmp_path):
     want, got = (load_file(f"{r.model}/model.safetensors") for r in (whole, resumed))
     assert all(torch.equal(want[name], got[name]) for name in want)
     assert losses(tmp_path / "whole") == losses(tmp_path / "b")
+
+
+def test_every_operator_of_the_dispatch_benchmark_runs_on_the_chip(chip):
+    """A host fallback there would measure the host."""
+    from chipset_layers.measure.dispatch import cases
+
+    chipset.reset_fallbacks()
+    with torch.inference_mode():
+        for name, call in cases(chip).items():
+            result = call()
+            for tensor in result if isinstance(result, tuple) else [result]:
+                assert tensor.device == chip, name
+    assert chipset.fallbacks() == {}

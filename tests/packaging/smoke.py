@@ -172,6 +172,9 @@ def main() -> None:
         cpu = next(row for row in rows if row["name"] == "cpu")
         assert cpu["available"] and cpu["count"] >= 1, cpu
         print("ok: chipset devices lists the CPU chip")
+        bench = run(Path(folder, "bin", "chipset"), "bench", "dispatch", "--only", "add", "--json")
+        assert json.loads(bench)["operators"][0]["ratio"] > 0
+        print("ok: chipset bench dispatch measures both sides")
         certify(run, python, Path(folder))
         vendors_first_hour(Path(folder), run)
 

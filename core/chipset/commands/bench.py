@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -25,28 +22,27 @@ from chipset.commands.report import Reporter, reporting
 app = typer.Typer(help="Measure a device beside PyTorch's own CPU.", no_args_is_help=True)
 
 Rounds = Annotated[int, typer.Option("--rounds", help="Measurements a side; medians are shown.")]
-DISPATCH_SCRIPT = Path("benchmarks") / "dispatch.py"
 
 
 @app.command("dispatch")
-def dispatch(device: DeviceName = DEFAULT_DEVICE, json: Json = False) -> None:
-    """Nanoseconds per small operator call, both sides and the ratio."""
+def dispatch(
+    device: DeviceName = DEFAULT_DEVICE,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="One operator; may be given several times.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Microseconds per small operator call, both sides and the ratio."""
     with reporting(json) as out:
-        import json as json_format
+        from chipset_layers.measure.dispatch import measure_dispatch
 
-        script = Path(__file__).resolve().parents[3] / DISPATCH_SCRIPT
-        if not script.is_file():
-            raise FileNotFoundError(
-                f"'{script}' is missing: this benchmark is part of a source checkout only"
-            )
-        command = [sys.executable, str(script), "--device", device, "--json"]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-        if done.returncode != 0:
-            raise RuntimeError(f"{DISPATCH_SCRIPT} ended with status {done.returncode}")
-        document = json_format.loads(done.stdout)
-        out.result(document)
+        chip = select_device(device)
+        rows = measure_dispatch(chip.torch, only)
+        ran = ran_on(chip)
+        out.result({"operators": rows} | ran)
         if not json:
-            _print_dispatch(document["operators"], out)
+            _print_dispatch(rows, out)
+            out.note(f"host fallbacks: {ran['fallback_calls']}")
 
 
 @app.command("step")
@@ -106,7 +102,7 @@ def decode(
 
 
 def _print_dispatch(rows: list[dict[str, Any]], out: Reporter) -> None:
-    table = Table("operator", "torch CPU µs", "chip µs", "ratio", "fallbacks")
+    table = Table("operator", "torch CPU µs", "chip µs", "ratio")
     table.title = "one small call, median"
     for row in rows:
         table.add_row(
@@ -114,7 +110,6 @@ def _print_dispatch(rows: list[dict[str, Any]], out: Reporter) -> None:
             f"{row['cpu_us']:.2f}",
             f"{row['chip_us']:.2f}",
             f"{row['ratio']:.2f} ×",
-            str(row["fallbacks"]),
         )
     out.console.print(table)
 
