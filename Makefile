@@ -46,15 +46,19 @@ format: $(VENV)/.installed ## Rewrite sources in the project's format
 bench: $(VENV)/.installed ## Measure DEVICE against PyTorch's own CPU, both sides in one run
 	$(BIN)/chipset bench dispatch --device $(DEVICE)
 	$(BIN)/chipset bench step --device $(DEVICE)
+	$(BIN)/chipset bench step --device $(DEVICE) --dtype f32
 	$(BIN)/chipset bench decode --device $(DEVICE)
 
 wheel: $(VENV)/.torch ## Build a wheel into dist/
 	$(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .
 
 clean: ## Remove the virtual environment and everything that a build made
-	rm -rf $(VENV) build dist core/chipset/lib .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	find core layers plugins plugin_sdk conformance -name '*.so' -not -path '*/frozen/*' -delete
-	find core layers plugins plugin_sdk conformance tests -name __pycache__ -prune -exec rm -rf {} +
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf core/chipset/lib core/chipset/include core/chipset/cmake *.egg-info
+	find core layers plugins plugin_sdk conformance \( -name '*.so' -o -name '*.so.new' \) \
+	  -not -path '*/frozen/*' -delete
+	find core layers plugins plugin_sdk conformance examples tests \
+	  -name __pycache__ -prune -exec rm -rf {} +
 
 # torch and the build tools, as pyproject.toml lists them, so that the build needs no isolation.
 $(VENV)/.torch: pyproject.toml

@@ -52,6 +52,30 @@ def test_every_decision_is_listed() -> None:
     assert not unlisted, unlisted
 
 
+def test_every_environment_variable_is_documented() -> None:
+    """Those that users may set; the parts of the suite and of the build tell each other others."""
+    sources = subprocess.run(
+        ["git", "ls-files", "*.py", "*.cpp", "*.hpp", "*.h"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout.split()  # fmt: skip
+    read = {
+        name
+        for source in sources
+        if not source.startswith(("tests/", "benchmarks/")) and (ROOT / source).exists()
+        for name in re.findall(r"[\"'](CHIPSET_[A-Z_]+)[\"']", (ROOT / source).read_text())
+    }
+    assert {"CHIPSET_DEVICE", "CHIPSET_KERNEL_CACHE", "CHIPSET_CHECK"} <= read
+    internal = {
+        "CHIPSET_CONFORMANCE_SOAK_S",  # certify --soak, for its children
+        "CHIPSET_MUTANT_FAULT", "CHIPSET_MUTANT_GOOD",  # self-test, for its children
+        "CHIPSET_INPLACE", "CHIPSET_TORCH_ROOT",  # setup.py, for CMake
+    }  # fmt: skip
+    text = "".join(path.read_text() for path in documents() if path.name != "CHANGELOG.md")
+    missing = sorted(name for name in read - internal if name not in text)
+    assert not missing, f"no page names {missing}"
+    assert internal <= read, "no longer read: take it off the list"
+
+
 def test_picture_is_well_formed() -> None:
     ElementTree.parse(ROOT / "docs" / "architecture.svg")
 

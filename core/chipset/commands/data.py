@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
 from chipset.commands.options import Json
-from chipset.commands.report import reporting
+from chipset.commands.report import Reporter, reporting
 from chipset.fetch.cache import find_damage
 from chipset.fetch.catalogue import DATA
 from chipset.fetch.datasets import data_place, fetch_data
@@ -26,16 +26,21 @@ def fetch(
     with reporting(json) as out:
         wanted = list(DATA) if names == ["all"] else names
         rows = []
-        for name in wanted:
-            place = data_place(name)
-            if name in DATA and place.exists() and (damage := find_damage(place)) is not None:
-                out.note(f"the cached data set '{name}' is damaged ({damage}); replacing it")
-            with out.console.status(f"fetching {name} …"):
-                file, made = fetch_data(name)
-            rows.append({"name": name, "path": str(file), "fetched": made})
-            if not json:
-                out.note(f"{file}" + ("" if made else " (already there, checksums verified)"))
+        with out.steps(len(wanted)) as step:
+            for name in wanted:
+                step(name)
+                rows.append(_fetch_one(name, out))
         out.result(rows)
+
+
+def _fetch_one(name: str, out: Reporter) -> dict[str, Any]:
+    place = data_place(name)
+    if name in DATA and place.exists() and (damage := find_damage(place)) is not None:
+        out.note(f"the cached data set '{name}' is damaged ({damage}); replacing it")
+    file, made = fetch_data(name)
+    if not out.json:
+        out.note(f"{file}" + ("" if made else " (already there, checksums verified)"))
+    return {"name": name, "path": str(file), "fetched": made}
 
 
 @app.command("list")

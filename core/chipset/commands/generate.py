@@ -44,7 +44,13 @@ def generate(
         params = SamplingParams(max_new_tokens, temperature, top_p, top_k, seed)
         chip = select_device(device)
         engine = make_engine(chip, model, dtype)
-        sequences = engine.generate([engine.encode(text) for text in prompt], params)
+        with out.progress() as bar:
+            task = bar.add_task("tokens", total=max_new_tokens * len(prompt))
+            sequences = engine.generate(
+                [engine.encode(text) for text in prompt],
+                params,
+                lambda count: bar.advance(task, count),
+            )
         results = [
             {
                 "prompt": text,

@@ -12,7 +12,7 @@ from chipset.commands.options import Json
 from chipset.commands.report import reporting
 from chipset.fetch.cache import find_damage
 from chipset.fetch.catalogue import MODELS
-from chipset.fetch.models import fetch_model, model_place
+from chipset.fetch.models import STEPS, fetch_model, model_place
 
 app = typer.Typer(help="Models by name.", no_args_is_help=True)
 
@@ -27,8 +27,8 @@ def fetch(
         place = model_place(name)
         if name in MODELS and place.exists() and (damage := find_damage(place)) is not None:
             out.note(f"the cached model '{name}' in '{place}' is damaged ({damage}); replacing it")
-        with out.console.status(f"fetching {name} …"):
-            folder, made = fetch_model(name)
+        with out.steps(STEPS) as step:
+            folder, made = fetch_model(name, step)
         out.result({"name": name, "path": str(folder), "fetched": made})
         if not json:
             out.note(f"{folder}" + ("" if made else " (already there, checksums verified)"))

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import typer
@@ -53,6 +53,20 @@ class Reporter:
             console=Console(stderr=True, highlight=False),
             transient=True,
         )
+
+    @contextlib.contextmanager
+    def steps(self, total: int) -> Iterator[Callable[[str], None]]:
+        """A progress bar over ``total`` steps; the function given is called before each."""
+        begun = 0
+        with self.progress() as bar:
+            task = bar.add_task("", total=total)
+
+            def begin(description: str) -> None:
+                nonlocal begun
+                bar.update(task, completed=begun, description=description)
+                begun += 1
+
+            yield begin
 
 
 @contextlib.contextmanager

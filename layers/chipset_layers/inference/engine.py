@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,11 +123,19 @@ class Engine:
                 if produced is sequence and not self._stops(sequence, token):
                     yield token
 
-    def generate(self, prompts: list[list[int]], params: SamplingParams) -> list[Sequence]:
-        """Run all prompts to their end and return their sequences in the same order."""
+    def generate(
+        self,
+        prompts: list[list[int]],
+        params: SamplingParams,
+        on_tokens: Callable[[int], None] = lambda _: None,
+    ) -> list[Sequence]:
+        """Run all prompts to their end and return their sequences in the same order.
+
+        ``on_tokens`` is told after each step how many tokens it gave.
+        """
         sequences = [self.add(prompt, params) for prompt in prompts]
         while self.scheduler.has_work():
-            self.step()
+            on_tokens(len(self.step()))
         return sequences
 
     def encode(self, text: str) -> list[int]:

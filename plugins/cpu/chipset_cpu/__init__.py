@@ -31,7 +31,6 @@ def chipset_plugin() -> chipset.PluginDescription:
         library=LIBRARY,
         version="0.1.0",
         options={} if folder is None else {"onnxruntime": str(folder)},
-        install_hint="build it with 'pip install -e .' in the source tree",
     )
 
 

@@ -60,7 +60,6 @@ def chipset_plugin() -> chipset.PluginDescription:
         emulated=True,
         # The library, which has the list of options, refuses what is not in it.
         options={"check": "1", **options, "given": ";".join(sorted(options.keys() - {"check"}))},
-        install_hint="build it with 'pip install -e .' in the source tree",
     )
 
 
