@@ -6,6 +6,8 @@
 
 #include <cstdio>
 #include <exception>
+#include <string>
+#include <type_traits>
 #include <utility>
 
 #include "composed.h"
@@ -72,18 +74,40 @@ chipset_status guarded(Plugin& plugin, chipset_status (*function)(A...), A... ar
 }
 
 // Faults of the plugin's answer itself are reported, since the caller is not to blame.
-void check_answer(const Plugin& plugin, Fn function, chipset_status status) {
+void report_answer(const Plugin& plugin, Fn function, const std::string& fault) {
+  std::fprintf(stderr, "chipset: check: %s: ERR-001: %s answered %s\n", plugin.spec.name.c_str(),
+               function_name(function), fault.c_str());
+}
+
+// What an OK call was asked to make, and did not. Zero bytes of memory are NULL (MEM-001).
+template <Fn F, class... A>
+bool made_nothing(A... args) {
+  if constexpr (F == Fn::mem_alloc)
+    return [](std::int32_t, std::int32_t, std::uint64_t bytes, void** pointer) {
+      return bytes != 0 && *pointer == nullptr;
+    }(args...);
+  const auto nothing = [](auto argument) {
+    if constexpr (std::is_same_v<decltype(argument), chipset_stream*> ||
+                  std::is_same_v<decltype(argument), chipset_event*> ||
+                  std::is_same_v<decltype(argument), chipset_comm*> ||
+                  std::is_same_v<decltype(argument), chipset_graph*>)
+      return *argument == nullptr;
+    return false;
+  };
+  return (nothing(args) || ...);
+}
+
+template <Fn F, class... A>
+void check_answer(const Plugin& plugin, chipset_status status, A... args) {
   const bool known = status >= CHIPSET_STATUS_OK && status <= CHIPSET_STATUS_OUT_OF_RANGE;
-  if (!known)
-    std::fprintf(stderr, "chipset: check: %s: ERR-001: %s answered %d, which is no status\n",
-                 plugin.spec.name.c_str(), function_name(function), status);
-  if (status == CHIPSET_STATUS_NOT_READY && function != Fn::event_query)
-    std::fprintf(stderr, "chipset: check: %s: ERR-001: %s answered NOT_READY\n",
-                 plugin.spec.name.c_str(), function_name(function));
+  if (!known) report_answer(plugin, F, std::to_string(status) + ", which is no status");
+  if (status == CHIPSET_STATUS_NOT_READY && F != Fn::event_query)
+    report_answer(plugin, F, "NOT_READY, which only event_query may");
   const bool needs_text = status != CHIPSET_STATUS_OK && status != CHIPSET_STATUS_NOT_READY;
   if (needs_text && !has_error())
-    std::fprintf(stderr, "chipset: check: %s: ERR-001: %s answered %s without a text\n",
-                 plugin.spec.name.c_str(), function_name(function), status_name(status));
+    report_answer(plugin, F, std::string(status_name(status)) + " without a text");
+  if (status == CHIPSET_STATUS_OK && made_nothing<F>(args...))
+    report_answer(plugin, F, "OK, but what it was to make is NULL");
 }
 
 template <Fn F, class... A>
@@ -104,7 +128,7 @@ chipset_status watched(Plugin& plugin, chipset_status (*function)(A...), A... ar
   const chipset_status status = checker != nullptr ? guarded<F>(plugin, function, args...)
                                                    : call<F>(plugin, function, args...);
   if (checker != nullptr) {
-    check_answer(plugin, F, status);
+    check_answer<F>(plugin, status, args...);
     if (took_effect<F>(status)) note_call<F>(*checker, args...);
     // What a lost device was asked to end is gone with it.
     if constexpr (ends<F>)

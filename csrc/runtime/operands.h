@@ -38,7 +38,10 @@ struct List {
   void update(const char* name, const chipset_tensor* t) { tensor(name, t, Access::update); }
   void bytes(const char* name, const void* p, std::uint64_t n, Access access, bool host = false,
              bool elsewhere = false) {
-    if (p != nullptr && n != 0) out.push_back({name, nullptr, p, n, access, host, elsewhere});
+    if (n != 0) out.push_back({name, nullptr, p, n, access, host, elsewhere});
+  }
+  void optional(const char* name, const void* p, std::uint64_t n, Access access) {
+    if (p != nullptr) bytes(name, p, n, access);
   }
 };
 
@@ -188,9 +191,9 @@ inline void operands(Tag<Fn::adamw>, detail::List l, chipset_stream, const chips
     if (a->max_exp_avg_sq != nullptr) l.update("max_exp_avg_sq", &a->max_exp_avg_sq[i]);
     l.read("step", &a->step[i]);
   }
-  l.bytes("lr_tensor", a->lr_tensor, 4, Access::read);
-  l.bytes("grad_scale", a->grad_scale, 4, Access::read);
-  l.bytes("found_inf", a->found_inf, 4, Access::read);
+  l.optional("lr_tensor", a->lr_tensor, 4, Access::read);
+  l.optional("grad_scale", a->grad_scale, 4, Access::read);
+  l.optional("found_inf", a->found_inf, 4, Access::read);
 }
 inline void operands(Tag<Fn::quantize>, detail::List l, chipset_stream,
                      const chipset_quantize_args* a) {
@@ -240,7 +243,7 @@ inline void operands(Tag<Fn::sort>, detail::List l, chipset_stream, const chipse
 inline void operands(Tag<Fn::random>, detail::List l, chipset_stream,
                      const chipset_random_args* a) {
   l.read("p", a->p);
-  l.bytes("seed_offset", a->seed_offset, 16, Access::read);
+  l.optional("seed_offset", a->seed_offset, 16, Access::read);
   l.write("output", a->output);
 }
 inline void operands(Tag<Fn::graph_run>, detail::List l, chipset_stream, chipset_graph,

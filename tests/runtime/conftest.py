@@ -30,6 +30,12 @@ def toy(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Callable[
         pytest.fail("no C compiler: the build needs one, and so do these tests")
     folder = tmp_path_factory.mktemp("toy")
 
+    def compile_throws() -> Path:
+        target = folder / "throws.o"
+        command = [compiler, "-fPIC", "-c", str(HERE / "plugins" / "throws.cpp")]
+        subprocess.run([*command, "-o", str(target)], check=True)
+        return target
+
     def compile_toy(*macros: str) -> Path:
         target = folder / ("_".join(["libtoy", *macros]) + ".so")
         if not target.exists():
@@ -37,6 +43,8 @@ def toy(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Callable[
             command += ["-shared", "-fPIC", "-fvisibility=hidden"]
             command += [f"-I{repository / 'csrc' / 'include'}", *(f"-D{m}" for m in macros)]
             command += [str(HERE / "plugins" / "toy.c"), "-lm", "-o", str(target)]
+            if "TOY_THROWS" in macros:
+                command += ["-fexceptions", str(compile_throws()), "-lstdc++"]
             subprocess.run(command, check=True)
         return target
 

@@ -2,12 +2,75 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 CHECK = {"CHIPSET_CHECK": "1"}
 
+# A FILL whose output's descriptor is spoilt.
+SPOILT_TENSOR = (
+    "import ctypes; from chipset._interface import PointwiseOp\n"
+    "a = dev.arguments('pointwise', op=PointwiseOp.FILL, compute_dtype=Dtype.F32, num_inputs=0,\n"
+    "                  output=dev.empty((4,)), param=[1]); t = a.alive[0]\n"
+    "{}; dev.invoke('pointwise', stream, ctypes.addressof(a))"
+)
+
 # What a program does wrong: the rule and words of the message.
 FAULTS = {
+    "a descriptor without its size": (
+        SPOILT_TENSOR.format("t.struct_size = 4"),
+        ["VER-002", "'output' has struct_size 4"],
+    ),
+    "an unknown dtype": (
+        SPOILT_TENSOR.format("t.dtype = 77"),
+        ["SHP-003", "'output' has dtype 77, which is no chipset_dtype"],
+    ),
+    "a rank above eight": (
+        SPOILT_TENSOR.format("t.rank = 9"),
+        ["SHP-001", "'output' has rank 9; 0 to 8 are legal"],
+    ),
+    "a negative size": (
+        SPOILT_TENSOR.format("t.shape[0] = -1"),
+        ["SHP-001", "negative size or stride in dimension 0"],
+    ),
+    "elements without data": (
+        SPOILT_TENSOR.format("t.data = 0"),
+        ["MEM-004", "'output' f32[4] has elements, but its data is NULL"],
+    ),
+    "an address between elements": (
+        SPOILT_TENSOR.format("t.data += 2"),
+        ["MEM-004", "is not aligned to its element size 4"],
+    ),
+    "no argument struct": (
+        "dev.invoke('pointwise', stream, 0)",
+        ["VER-002", "the argument struct is NULL"],
+    ),
+    "a copy from NULL": (
+        "dev.invoke('mem_copy', stream, dev.empty((4,)).address, 0, 16, 0)",
+        ["MEM-004", "'source' is NULL"],
+    ),
+    "a fill of NULL": (
+        "dev.invoke('mem_fill', stream, 0, 0, 16)",
+        ["MEM-004", "'destination' is NULL"],
+    ),
+    "an unknown kind of copy": (
+        "x = dev.array(np.ones(4, np.float32)); y = dev.empty((4,))\n"
+        "dev.invoke('mem_copy', stream, y.address, x.address, 16, 9)",
+        ["SHP-003", "copy kind 9 is not a chipset_copy_kind"],
+    ),
+    "host memory as device memory": (
+        "x = dev.array(np.ones(4, np.float32)); y = dev.empty((4,))\n"
+        "dev.invoke('mem_copy', stream, y.address, x.address, 16, 1)",
+        ["MEM-003", "the destination", "DEVICE_TO_HOST copy is device memory"],
+    ),
+    "a free on another device": (
+        "import ctypes; p = ctypes.c_uint64()\n"
+        "dev.invoke('mem_alloc', 0, 0, 64, ctypes.addressof(p))\n"
+        "dev.invoke('mem_free', 1, p.value)",
+        ["MEM-002", "belongs to toy:0, not to toy:1"],
+    ),
     "a read beyond the end": (
         "x = dev.array(np.ones(4, np.float32)); y = dev.empty((5,))\n"
         "dev.pointwise('COPY', y, x.view((5,)))",
@@ -220,3 +283,94 @@ LEGAL = {
 def test_legal_programs_pass(name, with_toy):
     out = with_toy(LEGAL[name] + "\nprint('fine')\n", env=CHECK, devices="2")
     assert out.strip() == "fine"
+
+
+# What a plugin answers wrongly: the option of the toy, a program, and words of what is said.
+ANSWERS = {
+    "an error without a text": (
+        "wordless",
+        "dev.invoke('device_sync', 0)",
+        ["ERR-001", "device_sync answered INTERNAL without a text", "(the plugin gave no text)"],
+    ),
+    "what is no status": (
+        "unknown",
+        "dev.invoke('device_sync', 0)",
+        ["ERR-001", "device_sync answered 99, which is no status"],
+    ),
+    "not ready": (
+        "not ready",
+        "dev.invoke('device_sync', 0)",
+        ["ERR-001", "device_sync answered NOT_READY, which only event_query may"],
+    ),
+    "success without the memory": (
+        "no memory",
+        "import ctypes; p = ctypes.c_uint64()\n"
+        "dev.invoke('mem_alloc', 0, 0, 64, ctypes.addressof(p))",
+        ["ERR-001", "mem_alloc answered OK, but what it was to make is NULL"],
+    ),
+    "success without the event": (
+        "no event",
+        "import ctypes; e = ctypes.c_uint64()\n"
+        "dev.invoke('event_create', 0, 0, ctypes.addressof(e))",
+        ["ERR-001", "event_create answered OK, but what it was to make is NULL"],
+    ),
+}
+
+
+def caught(program: str) -> str:
+    """The program, with an error of the runtime printed on standard error."""
+    body = "".join(f"    {line}\n" for line in program.splitlines())
+    return f"import sys\ntry:\n{body}except rt.Error as error:\n    print(error, file=sys.stderr)\n"
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_a_wrong_answer_is_reported(name, toy, run_python):
+    """On standard error, since the caller is not to blame; the answer itself is passed on."""
+    answer, program, words = ANSWERS[name]
+    done = run_python(toy_with(toy(), answer) + caught(program), env=CHECK)
+    assert done.returncode == 0, done.stderr
+    for word in words:
+        assert word in done.stderr
+    # Without the fault nothing is said, and without the layer nobody says it.
+    good = run_python(toy_with(toy(), "") + caught(program), env=CHECK)
+    assert (good.returncode, good.stderr) == (0, "")
+    assert "ERR-001" not in run_python(toy_with(toy(), answer) + caught(program)).stderr
+
+
+def toy_with(library: Path, answer: str | None) -> str:
+    options = {} if answer is None else {"answer": answer}
+    return (
+        "from chipset import _runtime as rt\nfrom chipset.driver import Driver\n"
+        f"rt.launch([('toy', {str(library)!r}, {options!r})])\ndev = Driver(0)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [("the toy fell", "threw an exception: the toy fell"), (None, "threw an exception")],
+)
+def test_an_exception_becomes_a_status(answer, words, toy, run_python):
+    program = toy_with(toy("TOY_THROWS"), answer)
+    program += "try:\n    dev.invoke('device_sync', 0)\n"
+    program += "except rt.Error as error:\n    print(error.status, error)"
+    done = run_python(program, env=CHECK)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("6 toy: ")
+    assert "ERR-001: device_sync " + words in done.stdout
+
+
+def test_zero_bytes_of_memory_are_nothing(with_toy):
+    with_toy("import ctypes; p = ctypes.c_uint64(1)\n"
+             "dev.invoke('mem_alloc', 0, 0, 0, ctypes.addressof(p)); assert p.value == 0",
+             env=CHECK)  # fmt: skip
+
+
+def test_every_rule_of_the_layer_is_broken_here(repository):
+    """A rule that a message of the layer names, and that no test above breaks, is untested."""
+    rules = set()
+    for name in ("check.cpp", "check_shapes.cpp", "interpose.cpp", "watched.h"):
+        text = (repository / "csrc" / "runtime" / name).read_text()
+        rules |= set(re.findall(r'"[^"]*?\b([A-Z]{3}-\d{3}): ', text))
+    assert len(rules) >= 10, f"the pattern finds too little: {sorted(rules)}"
+    broken = {words[0] for _, words in FAULTS.values()} | {w[0] for _, _, w in ANSWERS.values()}
+    assert sorted(broken) == sorted(rules)

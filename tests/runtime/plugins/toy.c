@@ -2,8 +2,8 @@
 // in one way each, so that the loader's answers can be seen:
 //   TOY_WRONG_MAJOR  TOY_MISSING_GEMM  TOY_CRASH  TOY_NULL  TOY_EXIT  TOY_TINY_TABLE
 //   TOY_OLD_TABLE (ends after the required functions)  TOY_NO_DRIVER  TOY_NO_DEVICE
-// TOY_PLAIN gives it all required functions for many dtypes.
-// Options: devices (count), capacity (bytes per device).
+// TOY_PLAIN gives it all required functions for many dtypes; TOY_THROWS lets it call throws.cpp.
+// Options: devices (count), capacity (bytes per device), answer (what is wrong with its answers).
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,6 +37,10 @@ static chipset_status fail(chipset_status status, const char* text) {
 static int32_t option(const char* name, int32_t otherwise) {
   const char* text = host->option(name);
   return text == NULL ? otherwise : (int32_t)strtol(text, NULL, 10);
+}
+static int answers(const char* fault) {
+  const char* text = host->option("answer");
+  return text != NULL && strcmp(text, fault) == 0;
 }
 static uint64_t capacity(void) { return (uint64_t)option("capacity", 64 << 20); }
 
@@ -72,13 +76,21 @@ static chipset_status device_memory(int32_t device, uint64_t* free_bytes, uint64
   *free_bytes = capacity() - used[device];
   return CHIPSET_STATUS_OK;
 }
+#if defined(TOY_THROWS)
+void toy_throw(const char* what);
+#endif
 static chipset_status device_sync(int32_t device) {
   (void)device;
+  if (answers("wordless")) return CHIPSET_STATUS_INTERNAL;
+  if (answers("unknown")) return fail(99, "this is no status");
+  if (answers("not ready")) return CHIPSET_STATUS_NOT_READY;
+#if defined(TOY_THROWS)
+  toy_throw(host->option("answer"));
+#endif
   return CHIPSET_STATUS_OK;
 }
 
 static chipset_status allocate(int32_t device, uint64_t bytes, void** pointer) {
-  *pointer = NULL;
   if (bytes == 0) return CHIPSET_STATUS_OK;
   if (used[device] + bytes > capacity())
     return fail(CHIPSET_STATUS_OUT_OF_MEMORY, "the toy's memory is full");
@@ -96,6 +108,8 @@ static chipset_status allocate(int32_t device, uint64_t bytes, void** pointer) {
 }
 static chipset_status mem_alloc(int32_t device, int32_t kind, uint64_t bytes, void** pointer) {
   (void)kind;
+  *pointer = NULL;
+  if (answers("no memory")) return CHIPSET_STATUS_OK;
   pthread_mutex_lock(&mutex);
   const chipset_status status = allocate(device, bytes, pointer);
   pthread_mutex_unlock(&mutex);
@@ -154,6 +168,8 @@ static chipset_status stream_wait(chipset_stream stream, chipset_event event) {
 }
 static chipset_status event_create(int32_t device, uint32_t flags, chipset_event* event) {
   (void)flags;
+  *event = NULL;
+  if (answers("no event")) return CHIPSET_STATUS_OK;
   *event = malloc(sizeof **event);
   (*event)->device = device;
   return CHIPSET_STATUS_OK;
