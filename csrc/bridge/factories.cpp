@@ -119,6 +119,17 @@ bool is_set_to(const at::Tensor& self, const at::Tensor& source) {
          self.strides() == source.strides();
 }
 
+// Whether `self.data = from` can take over what `from` is. Torch has a list of devices between
+// which a plain tensor may move so, in which an out-of-tree one has no place.
+bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
+  const auto plain = [](const at::Tensor& t) {
+    return (t.is_cpu() || is_on_chip(t)) && t.layout() == at::kStrided &&
+           !t.key_set().has(c10::DispatchKey::Python);
+  };
+  if (plain(self) && plain(from)) return true;
+  return self.unsafeGetTensorImpl()->has_compatible_shallow_copy_type(from.key_set());
+}
+
 void record_stream(at::Tensor& self, at::Stream stream) {
   device_allocator()->recordStream(self.storage().data_ptr(), stream);
 }
@@ -176,6 +187,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("set_.source_Storage", &set_storage);
   m.impl("set_.source_Storage_storage_offset", &set_storage_offset);
   m.impl("is_set_to", &is_set_to);
+  m.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
   m.impl("record_stream", &record_stream);
 }
 

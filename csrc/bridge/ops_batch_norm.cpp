@@ -129,6 +129,72 @@ Three batch_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at:
                                     update, eps, wanted);
 }
 
+// ---- in pieces, for torch.nn.SyncBatchNorm: statistics of several processes make one -----------
+
+using Two = std::tuple<at::Tensor, at::Tensor>;
+
+Two stats(const at::Tensor& x, double eps) {
+  const auto [var, mean] = at::var_mean(x.to(wide_type(x)), other_dims(x), at::Scalar(0));
+  return {mean, var.add(eps).rsqrt_()};
+}
+
+// mean and invstd are [processes, C], counts is [processes]. The variance of all is the mean of
+// each one's variance and of its mean's squared distance from the mean of all.
+Two gather_stats(const at::Tensor& x, const at::Tensor& mean, const at::Tensor& invstd,
+                 const OptionalTensor& running_mean, const OptionalTensor& running_var,
+                 double momentum, double eps, const at::Tensor& counts) {
+  const at::ScalarType wide = wide_type(x);
+  const at::Tensor count = counts.to(wide).reshape({-1, 1});
+  const at::Tensor n = count.sum();
+  const at::Tensor means = mean.to(wide);
+  const at::Tensor vars = invstd.to(wide).square().reciprocal_().sub_(eps);
+  const at::Tensor all = means.mul(count).sum(0).div_(n);
+  const at::Tensor var = means.sub(all).square_().add_(vars).mul_(count).sum(0).div_(n);
+  if (present(running_mean)) track(*running_mean, all, momentum);
+  if (present(running_var)) track(*running_var, var.mul(n.div(n.sub(1))), momentum);
+  return {all, var.add(eps).rsqrt_()};
+}
+
+at::Tensor elemt(const at::Tensor& x, const OptionalTensor& weight, const OptionalTensor& bias,
+                 const at::Tensor& mean, const at::Tensor& invstd, double /*eps*/) {
+  return affine(x, mean.to(wide_type(x)), invstd.to(wide_type(x)), weight, bias);
+}
+
+at::Tensor& elemt_out(const at::Tensor& x, const OptionalTensor& weight, const OptionalTensor& bias,
+                      const at::Tensor& mean, const at::Tensor& invstd, double eps,
+                      at::Tensor& out) {
+  return out.resize_(x.sizes()).copy_(elemt(x, weight, bias, mean, invstd, eps));
+}
+
+Four backward_reduce(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& mean,
+                     const at::Tensor& invstd, const OptionalTensor& weight, bool /*input*/,
+                     bool weight_wanted, bool bias_wanted) {
+  const at::ScalarType wide = wide_type(x);
+  const at::DimVector dims = other_dims(x);
+  const at::Tensor dy = grad.to(wide);
+  const at::Tensor sum_dy = dy.sum(dims);
+  const at::Tensor sum_dy_xmu = x.to(wide).sub(per_channel(mean.to(wide), x)).mul_(dy).sum(dims);
+  const at::ScalarType weight_type = present(weight) ? weight->scalar_type() : wide;
+  Four out{sum_dy, sum_dy_xmu, {}, {}};
+  if (weight_wanted) std::get<2>(out) = sum_dy_xmu.mul(invstd.to(wide)).to(weight_type);
+  if (bias_wanted) std::get<3>(out) = sum_dy.to(weight_type, false, true);
+  return out;
+}
+
+// The sums are those of all processes, and so are the counts.
+at::Tensor backward_elemt(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& mean,
+                          const at::Tensor& invstd, const OptionalTensor& weight,
+                          const at::Tensor& sum_dy, const at::Tensor& sum_dy_xmu,
+                          const at::Tensor& counts) {
+  const at::ScalarType wide = wide_type(x);
+  const at::Tensor n = counts.to(wide).sum(), inverse = invstd.to(wide);
+  const at::Tensor scale = present(weight) ? inverse.mul(weight->to(wide)) : inverse;
+  const at::Tensor slope = sum_dy_xmu.to(wide).mul(inverse).mul_(inverse).div_(n);
+  const at::Tensor xmu = x.to(wide).sub(per_channel(mean.to(wide), x));
+  const at::Tensor dx = grad.to(wide).sub(per_channel(sum_dy.to(wide).div(n), x));
+  return dx.sub(xmu.mul_(per_channel(slope, x))).mul_(per_channel(scale, x)).to(x.scalar_type());
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
@@ -138,6 +204,12 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_batch_norm_with_update", batch_norm_with_update);
   m.impl("native_batch_norm_backward", native_batch_norm_backward);
   m.impl("batch_norm_backward", batch_norm_backward);
+  m.impl("batch_norm_stats", stats);
+  m.impl("batch_norm_gather_stats_with_counts", gather_stats);
+  m.impl("batch_norm_elemt", elemt);
+  m.impl("batch_norm_elemt.out", elemt_out);
+  m.impl("batch_norm_backward_reduce", backward_reduce);
+  m.impl("batch_norm_backward_elemt", backward_elemt);
 }
 
 }  // namespace chipset::bridge

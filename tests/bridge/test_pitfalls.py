@@ -2,11 +2,14 @@
 
 Elsewhere: tied weights, exit right after backward and one backend name in device/test_activation;
 autoload in tests/packaging/test_autoload; random state in device/test_random; the choice of an
-attention kernel in ops/test_neural; conjugate, negative and zero tensors in device/test_copy.
+attention kernel in ops/test_neural; conjugate, negative and zero tensors, float8 and `.data =` in
+device/test_copy; forked workers and queues in device/test_processes; transformers.Trainer in
+test_trainer.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -77,6 +80,68 @@ def test_batch_norm_in_training(chip: torch.device) -> None:
         return x.grad, layer.running_mean, layer.running_var
 
     both(chip, run, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_batch_norm_over_several_processes(
+    chip: torch.device, no_fallback: None, dtype: torch.dtype
+) -> None:
+    """torch calls CUDA's operators, which its CPU does not have. Here each process's part by hand:
+    as torch.nn.modules._functions.SyncBatchNorm does, with the collectives left out."""
+    x, dy = seeded(7, 3, 4, 4).to(dtype), seeded(7, 3, 4, 4).flip(0).to(dtype)
+    weight, bias = torch.tensor([0.5, 1.0, 2.0]), torch.tensor([1.0, -1.0, 0.0])
+    running = [torch.zeros(3), torch.ones(3)]
+
+    leaves = [t.clone().requires_grad_() for t in (x.float(), weight, bias)]
+    want = F.batch_norm(leaves[0], *running, *leaves[1:], training=True, eps=1e-5)
+    want_grads = torch.autograd.grad(want, leaves, dy.float())
+
+    parts, grads = ([t.to(chip) for t in whole.split([2, 5])] for whole in (x, dy))
+    w, b = weight.to(chip), bias.to(chip)
+    found_running = [torch.zeros(3, device=chip), torch.ones(3, device=chip)]
+    stats = [torch.batch_norm_stats(part, 1e-5) for part in parts]
+    counts = torch.tensor([2.0 * 16, 5.0 * 16], device=chip)
+    mean, invstd = torch.batch_norm_gather_stats_with_counts(
+        parts[0], *(torch.stack(s) for s in zip(*stats)), *found_running, 0.1, 1e-5, counts
+    )
+    found = [torch.batch_norm_elemt(part, w, b, mean, invstd, 1e-5) for part in parts]
+    reduced = [
+        torch.batch_norm_backward_reduce(g, part, mean, invstd, w, True, True, True)
+        for g, part in zip(grads, parts)
+    ]
+    sums = [sum(r[i] for r in reduced) for i in range(4)]
+    dx = [
+        torch.batch_norm_backward_elemt(g, part, mean, invstd, w, *sums[:2], counts.int())
+        for g, part in zip(grads, parts)
+    ]
+    close = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 2e-2, "atol": 2e-2}
+    assert found[0].dtype == dx[0].dtype == dtype
+    torch.testing.assert_close(torch.cat(found).cpu().float(), want.detach(), **close)
+    torch.testing.assert_close(torch.cat(dx).cpu().float(), want_grads[0], **close)
+    for mine, theirs in zip([*sums[2:], *found_running], [*want_grads[1:], *running]):
+        torch.testing.assert_close(mine.cpu(), theirs, rtol=1e-4, atol=1e-3)
+
+
+def test_a_model_converted_to_sync_batch_norm(chip: torch.device) -> None:
+    """Alone it is batch norm, in training and in evaluation."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4))
+    twin = torch.nn.SyncBatchNorm.convert_sync_batchnorm(copy.deepcopy(model)).to(chip)
+    assert isinstance(twin[1], torch.nn.SyncBatchNorm)
+    x = seeded(2, 3, 8, 8)
+    for training in (True, False):
+        found, want = twin.train(training)(x.to(chip)), model.train(training)(x)
+        torch.testing.assert_close(found.cpu(), want, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(twin[1].running_var.cpu(), model[1].running_var)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_histogram_of_whole_numbers(chip: torch.device, dtype: torch.dtype) -> None:
+    """Mixtures of experts count their tokens with histc, which torch's CPU has for floats only."""
+    experts = torch.tensor([3, 0, 0, 1, 3, 3], dtype=dtype)
+    found = torch.histc(experts.to(chip), bins=4, min=0, max=3)
+    assert found.device == chip
+    assert found.tolist() == [2, 1, 0, 3]
 
 
 @pytest.mark.parametrize("norm", ["layer", "group", "rms"])

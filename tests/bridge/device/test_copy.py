@@ -168,3 +168,82 @@ def test_memory_formats(chip: torch.device) -> None:
     assert torch.equal(there.cpu(), host)
     made = torch.empty(2, 3, 4, 5, device=chip, memory_format=torch.channels_last)
     assert made.is_contiguous(memory_format=torch.channels_last)
+
+
+FLOAT8 = [torch.float8_e4m3fn, torch.float8_e5m2]
+FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+
+
+def same_bits(found: torch.Tensor, want: torch.Tensor) -> bool:
+    """Also of NaN; a NaN's payload is free."""
+    assert found.dtype == want.dtype
+    nan = want.float().isnan()
+    equal = found.view(torch.uint8) == want.view(torch.uint8)
+    return bool((found.float().isnan() == nan).all() and (equal | nan).all())
+
+
+@pytest.mark.parametrize("dtype", FLOAT8, ids=str)
+def test_every_float8_number_goes_there_and_back(chip: torch.device, dtype: torch.dtype) -> None:
+    host = torch.arange(256, dtype=torch.uint8).view(dtype).reshape(16, 16)
+    there = host.to(chip)
+    assert torch.equal(there.cpu().view(torch.uint8), host.view(torch.uint8))
+    for view in (lambda t: t.t(), lambda t: t[::3, 1::2], lambda t: t[5, 7], lambda t: t[:0]):
+        assert same_bits(view(there).cpu(), view(host).contiguous())
+        assert same_bits(view(there).contiguous().cpu(), view(host).contiguous())
+    assert same_bits(there.clone().cpu(), host)
+    assert there[3, 4].item() == host[3, 4].item()
+
+
+@pytest.mark.parametrize("other", FLOATS, ids=str)
+@pytest.mark.parametrize("dtype", FLOAT8, ids=str)
+def test_float8_converts_exactly(
+    chip: torch.device, no_fallback: None, dtype: torch.dtype, other: torch.dtype
+) -> None:
+    host = torch.arange(256, dtype=torch.uint8).view(dtype)
+    found = host.to(chip).to(other).cpu()
+    assert torch.equal(found.nan_to_num(nan=-1.5), host.to(other).nan_to_num(nan=-1.5))
+
+
+@pytest.mark.parametrize("other", FLOATS, ids=str)
+@pytest.mark.parametrize("dtype", FLOAT8, ids=str)
+def test_numbers_are_rounded_to_float8(
+    chip: torch.device, no_fallback: None, dtype: torch.dtype, other: torch.dtype
+) -> None:
+    """To the nearest, ties to even, at every boundary between two numbers of the format."""
+    # Up to the largest: above it the interface saturates e4m3 and torch gives NaN (NUM-002).
+    finite = torch.arange(256, dtype=torch.uint8).view(dtype).double()
+    finite = finite[finite.isfinite()].unique()
+    middle = (finite[1:] + finite[:-1]) / 2
+    near = torch.cat([finite, middle, middle * (1 + 2**-6), middle * (1 - 2**-6)])
+    near = torch.cat([near[near.abs() <= finite.max()], torch.tensor([-0.0])]).to(other)
+    near = near[near.double().abs() <= finite.max()]
+    host = torch.cat([near, torch.tensor([torch.nan], dtype=other)])
+    # torch's own conversion from f64 goes through f32; so does the exact one, for these.
+    assert same_bits(host.to(chip).to(dtype).cpu(), host.float().to(dtype))
+    strided = torch.stack([host, host]).t()
+    assert same_bits(strided.to(chip).to(dtype).contiguous().cpu(),
+                     strided.float().to(dtype).contiguous())  # fmt: skip
+
+
+def test_float8_between_its_formats_and_into_a_view(chip: torch.device) -> None:
+    host = torch.randn(6, 8).to(torch.float8_e4m3fn)
+    assert same_bits(host.to(chip).to(torch.float8_e5m2).cpu(), host.to(torch.float8_e5m2))
+    base = torch.zeros(8, 6, dtype=torch.float8_e5m2, device=chip)
+    base.t().copy_(host.to(chip))
+    assert same_bits(base.cpu(), host.to(torch.float8_e5m2).t().contiguous())
+    into = torch.zeros(8, 6)
+    into.t().copy_(host.to(chip))
+    assert torch.equal(into, host.float().t())
+
+
+def test_a_parameter_s_data_becomes_the_chip_s(chip: torch.device) -> None:
+    """`p.data = tensor` is how FSDP and old training loops move a parameter."""
+    parameter = torch.nn.Parameter(torch.zeros(2, 3))
+    parameter.data = torch.ones(2, 3, device=chip)
+    assert parameter.device == chip and parameter.is_leaf and parameter.requires_grad
+    (parameter * 2).sum().backward()
+    assert parameter.grad.device == chip
+    assert torch.equal(parameter.grad.cpu(), torch.full((2, 3), 2.0))
+    parameter.grad = None
+    parameter.data = torch.full((2, 3), 5.0)
+    assert parameter.device.type == "cpu" and parameter.sum().item() == 30
