@@ -116,6 +116,7 @@ chipset_status watched(Plugin& plugin, chipset_status (*function)(A...), A... ar
   if (checker != nullptr) {
     const std::string fault = call_fault<F>(*checker, args...);
     if (!fault.empty()) {
+      if (plugin.refused != nullptr) return plugin.refused(fault.c_str());
       // Some callers have no use for a status (destructors); a strict chip wants it known.
       if (!watch().check)
         std::fprintf(stderr, "%s: fault: %s\n", plugin.spec.name.c_str(), fault.c_str());
@@ -194,7 +195,10 @@ void wrap(Plugin& plugin) {
   take_turns(plugin);
   const auto option = plugin.spec.options.find("check");
   const bool asked = option != plugin.spec.options.end() && option->second == "1";
-  if (watch().check || asked) plugin.checker = std::make_shared<Checker>(plugin);
+  if (watch().check || asked) {
+    plugin.checker = std::make_shared<Checker>(plugin);
+    plugin.refused = refused_call_of(plugin.spec);
+  }
   install(plugin, std::make_integer_sequence<int, kMaxPlugins>());
 }
 

@@ -264,6 +264,14 @@ const chipset_api* load_plugin(const PluginSpec& spec, const chipset_host* host)
   return api;
 }
 
+RefusedCall refused_call_of(const PluginSpec& spec) {
+  void* library = dlopen(spec.library.c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
+  if (library == nullptr) return nullptr;
+  auto function = reinterpret_cast<RefusedCall>(dlsym(library, "chipset_plugin_refused"));
+  dlclose(library);  // load_plugin's own reference keeps it
+  return function;
+}
+
 std::string rehearse_load(const PluginSpec& spec, const chipset_host* host) {
   const char* wanted = std::getenv("CHIPSET_REHEARSE");
   if (wanted != nullptr && std::strcmp(wanted, "0") == 0) return "";

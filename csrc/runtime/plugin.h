@@ -28,6 +28,10 @@ const char* function_name(Fn function);
 
 class Checker;
 
+// What a strict plugin may export as chipset_plugin_refused: it is told of every call that the
+// checked layer refuses in its place ("ORD-001: …"), sets the error text, and answers the status.
+using RefusedCall = chipset_status (*)(const char* fault);
+
 struct Plugin {
   int slot = 0;
   PluginSpec spec;
@@ -38,6 +42,7 @@ struct Plugin {
   int first_device = 0;              // global index of local device 0
   int device_count = 0;
   std::shared_ptr<Checker> checker;  // with CHIPSET_CHECK=1 or the launch option check=1
+  RefusedCall refused = nullptr;     // what the checked layer refused is told to it
 };
 
 // Plugin in a slot; it must have been launched.
@@ -57,6 +62,8 @@ bool is_set(const char* variable);
 const chipset_api* load_plugin(const PluginSpec& spec, const chipset_host* host);
 // Does the same in a child process, so that a crash is an answer; returns the reason or "".
 std::string rehearse_load(const PluginSpec& spec, const chipset_host* host);
+// The library's chipset_plugin_refused, or NULL; the library must be loaded.
+RefusedCall refused_call_of(const PluginSpec& spec);
 // A copy of the table as large as this header's, absent functions NULL.
 chipset_api complete(const chipset_api* api);
 

@@ -95,6 +95,40 @@ def on_sim(run_python: Runner) -> Runner:
     return run
 
 
+# Imports once; each program then launches the chip in a forked process of its own.
+EACH = """
+import os, sys
+import numpy, chipset, chipset_sim, chipset.driver
+program = {program!r}
+for n in range(1, 200):
+    out, end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.dup2(end, 1)
+        exec(program, {{"n": n}})
+        sys.stdout.flush()
+        os._exit(0)
+    os.close(end)
+    text = os.fdopen(out).read()
+    _, status = os.waitpid(child, 0)
+    assert status == 0, (n, status)
+    if not text:
+        break
+    print(text, end="", flush=True)
+"""
+
+
+@pytest.fixture
+def on_sim_each(run_python: Runner) -> Runner:
+    """Like ``on_sim``, with ``n`` = 1, 2, … in a fresh process each until one prints nothing."""
+
+    def run(program: str, options: str = "", timeout: float = 240) -> object:
+        whole = EACH.format(program=PRELUDE + program)
+        return run_python(whole, env={"CHIPSET_SIM": options}, timeout=timeout)
+
+    return run
+
+
 @pytest.fixture
 def raw_sim(run_python: Runner) -> Runner:
     """The same with the plugin's bare table: ``call``, ``made``, ``report``, ``stream``."""

@@ -34,6 +34,42 @@ def test_random_orders_differ_by_seed_and_repeat(raw_sim):
     assert len(set(json.loads(outputs["1"].pop()))) > 1
 
 
+# Two streams of two commands; each command appends its digit to a number, so that the number is the
+# order. Legal are the six in which 1 comes before 2 and 3 before 4.
+INTERLEAVING = """
+from chipset._interface import Dtype, PointwiseArgs, PointwiseOp
+p = made("mem_alloc", 0, 0, 4)
+log = Tensor(struct_size=ctypes.sizeof(Tensor), dtype=int(Dtype.F32), rank=0, data=p)
+def append(stream, digit):
+    # log = digit + 10 * log * 1
+    args = PointwiseArgs(struct_size=ctypes.sizeof(PointwiseArgs), op=int(PointwiseOp.ADDCMUL),
+                         compute_dtype=int(Dtype.F32), num_inputs=3)
+    args.output = ctypes.addressof(log)
+    args.input[1] = ctypes.addressof(log)
+    for scalar, value in ((args.immediate[0], digit), (args.immediate[2], 1), (args.param[0], 10)):
+        scalar.f = value
+    assert call("pointwise", stream, ctypes.addressof(args)) == 0, texts
+streams = [stream, made("stream_create", 0, 0)]
+found = set()
+for _ in range(150):
+    assert call("mem_fill", stream, p, 0, 4) == 0 and call("device_sync", 0) == 0
+    append(streams[0], 1); append(streams[1], 3); append(streams[0], 2); append(streams[1], 4)
+    assert call("device_sync", 0) == 0
+    value = ctypes.c_float()
+    assert call("mem_copy", stream, ctypes.addressof(value), p, 4, 1) == 0
+    found.add(int(value.value))
+print(sorted(found))
+"""
+
+
+@pytest.mark.parametrize("options", [{"mode": "random", "seed": "3"}, {"mode": "eager"}])
+def test_random_takes_every_legal_order_and_no_other(options, raw_sim):
+    done = raw_sim(INTERLEAVING, leaks="0", **options)
+    assert done.returncode == 0, done.stderr
+    every = [1234, 1324, 1342, 3124, 3142, 3412]
+    assert json.loads(done.stdout) == (every if options["mode"] == "random" else [1324])
+
+
 def test_eager_runs_in_the_order_of_the_calls(raw_sim):
     done = raw_sim(ORDER, mode="eager", leaks="0")
     assert set(json.loads(done.stdout)) == {3}

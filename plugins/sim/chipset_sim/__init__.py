@@ -1,11 +1,12 @@
 """The strict simulated chip: forgives nothing, and says what was done wrong.
 
 ``CHIPSET_SIM`` sets its options: ``"devices=4,memory=2GiB,mode=random,seed=7"``, or the path of a
-TOML file with the same keys. See ``docs/sim.md``.
+TOML file with the same keys, or both (``"my.toml,seed=7"``). See ``docs/sim.md``.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -52,14 +53,21 @@ def chipset_plugin() -> chipset.PluginDescription:
     Raises:
         ValueError: ``CHIPSET_SIM`` cannot be read.
     """
-    options = launch_options()
+    source = os.environ.get("CHIPSET_SIM", "")
+    options = launch_options(source)
     return chipset.PluginDescription(
         name="sim",
         library=LIBRARY,
         version="0.1.0",
         emulated=True,
         # The library, which has the list of options, refuses what is not in it.
-        options={"check": "1", **options, "given": ";".join(sorted(options.keys() - {"check"}))},
+        # The source is what reports say a run is repeated with.
+        options={
+            "check": "1",
+            **options,
+            "given": ";".join(sorted(options.keys() - {"check"})),
+            "source": source,
+        },
     )
 
 

@@ -21,7 +21,7 @@ class Finding:
         severity: ``"fault"`` or ``"warning"``.
         rule: id of the interface's rule, or ``LEAK``.
         text: what, where, and the missing step.
-        replay: options with which the run can be repeated.
+        replay: the command that repeats the run, with its schedule and seed.
     """
 
     severity: str
@@ -116,7 +116,7 @@ def predict(step: Callable[[], object], *, warm_up: int = 1) -> float:
 
 
 def replay() -> str:
-    """Options that repeat this run's order of execution."""
+    """``CHIPSET_SIM`` for a run that repeats this one: ``"devices=2,mode=random,seed=7"``."""
     return _ask("replay")
 
 

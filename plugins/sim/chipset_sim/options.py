@@ -1,4 +1,4 @@
-"""Launch options from ``CHIPSET_SIM``: a list of key=value, or a TOML file."""
+"""Launch options from ``CHIPSET_SIM``: a list of key=value and TOML files."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ def launch_options(text: str | None = None) -> dict[str, str]:
     """The options as the library reads them.
 
     Args:
-        text: ``"devices=4,chip=h100"``, or a path that ends in ``.toml``; by default the
-            environment variable ``CHIPSET_SIM``. ``chip`` is a name of :func:`chips` or a file.
+        text: ``"devices=4,chip=h100"``; an item without ``=`` that ends in ``.toml`` is a file
+            with such options, and what follows it overrides it. By default the environment
+            variable ``CHIPSET_SIM``. ``chip`` is a name of :func:`chips` or a file.
 
     Raises:
         ValueError: an item is no key=value, or a file cannot be read; the text names it.
     """
     given = os.environ.get("CHIPSET_SIM", "") if text is None else text
-    options = _from_file(Path(given)) if given.endswith(".toml") else _from_list(given)
+    options = _from_list(given)
     chip = options.pop("chip", None)
     if chip is not None:
         options = {**chip_options(chip), **options}
@@ -52,6 +53,9 @@ def _from_list(text: str) -> dict[str, str]:
     options = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         key, equals, value = item.partition("=")
+        if not equals and item.endswith(".toml"):
+            options.update(_from_file(Path(item)))
+            continue
         if not equals or not key.strip():
             raise ValueError(f"CHIPSET_SIM: '{item}' is not key=value")
         options[key.strip()] = value.strip()

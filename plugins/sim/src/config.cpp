@@ -2,9 +2,12 @@
 #include "config.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
+#include <fstream>
 #include <functional>
 #include <random>
 #include <sstream>
@@ -150,6 +153,17 @@ std::vector<Option> options(Config& c) {
   };
 }
 
+// The text as one word of a shell.
+std::string shell_word(const std::string& in) {
+  const auto plain = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || std::strchr("_-./:=,@%+", c) != nullptr;
+  };
+  if (!in.empty() && std::all_of(in.begin(), in.end(), plain)) return in;
+  std::string out = "'";
+  for (char c : in) out += c == '\'' ? "'\\''" : std::string(1, c);
+  return out + "'";
+}
+
 std::string names_of(const std::vector<Option>& options) {
   std::string names;
   for (const Option& one : options) names += text(names.empty() ? "" : ", ", one.name);
@@ -184,9 +198,25 @@ std::string read_config() {
   return "";
 }
 
-std::string replay_text() {
-  std::string out = text("mode=", mode_name(config().mode), " seed=", config().seed);
-  if (config().workers) out += text(" workers=1 delay_us=", config().delay_us);
+std::string replay_options() {
+  const auto add = [](std::string& list, const std::string& name, const auto& value) {
+    list += text(list.empty() ? "" : ",", name, "=", value);
+  };
+  // What the user wrote; a caller without the Python package has set options only.
+  const char* source = option("source");
+  std::string out = source == nullptr ? "" : source;
+  if (source == nullptr)
+    for (const Option& known : options(the()))
+      if (const char* value = option(known.name); value != nullptr) add(out, known.name, value);
+  if (option("mode") == nullptr) add(out, "mode", mode_name(config().mode));
+  if (option("seed") == nullptr) add(out, "seed", config().seed);
+  return out;
+}
+
+std::string replay_command() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::string out = "CHIPSET_SIM=" + shell_word(replay_options());
+  for (std::string word; std::getline(file, word, '\0');) out += " " + shell_word(word);
   return out;
 }
 

@@ -49,7 +49,9 @@ const Config& config();
 // Reads the options; returns the first fault, or "".
 std::string read_config();
 const char* mode_name(Mode mode);
-// "mode=random seed=7", what a run is replayed with.
-std::string replay_text();
+// "devices=2,mode=random,seed=7": CHIPSET_SIM for a run that repeats this one.
+std::string replay_options();
+// The same with the process's own command, as a shell takes it.
+std::string replay_command();
 
 }  // namespace chipset::sim

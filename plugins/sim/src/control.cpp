@@ -34,7 +34,7 @@ std::string answer(const std::string& command, const std::string& rest) {
   if (command == "calls") return std::to_string(calls_made());
   if (command == "live") return live_json();
   if (command == "tag") return set_tag(rest), "";
-  if (command == "replay") return replay_text();
+  if (command == "replay") return replay_options();
   return "unknown command " + command;
 }
 

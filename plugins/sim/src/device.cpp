@@ -34,7 +34,7 @@ chipset_status device_info(std::int32_t device, chipset_device_info* info) {
   put(all.name, "strict simulated chip (" + config().chip.name + ")");
   put(all.vendor, "Chipset");
   put(all.architecture, "sim");
-  put(all.driver, "scheduler " + replay_text());
+  put(all.driver, text("scheduler mode=", mode_name(config().mode), " seed=", config().seed));
   all.capabilities =
       CHIPSET_CAPABILITY_EMULATED | CHIPSET_CAPABILITY_HOST_ASYNC | CHIPSET_CAPABILITY_CAPTURE;
   if (config().devices > 1) all.capabilities |= CHIPSET_CAPABILITY_PEER;

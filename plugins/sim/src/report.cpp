@@ -57,7 +57,7 @@ std::string json_of(const Finding& f) {
   const std::string rule = f.text.substr(0, f.text.find(':'));
   return "{\"severity\":\"" + std::string(f.severity == Severity::fault ? "fault" : "warning") +
          "\",\"rule\":" + json_string(rule) + ",\"text\":" + json_string(f.text) +
-         ",\"replay\":" + json_string(replay_text()) + "}";
+         ",\"replay\":" + json_string(replay_command()) + "}";
 }
 
 }  // namespace
@@ -86,8 +86,12 @@ void note(Severity severity, const std::string& what) {
     std::lock_guard lock(findings().mutex);
     findings().all.push_back(finding);
   }
-  std::fprintf(stderr, "sim: %s: %s [%s]\n", severity == Severity::fault ? "fault" : "warning",
-               what.c_str(), replay_text().c_str());
+  // A program given to python -c may be long; the findings and the report have it whole.
+  constexpr std::size_t kMostShown = 400;
+  std::string replay = replay_command();
+  if (replay.size() > kMostShown) replay = text("the same command with ", replay_options());
+  std::fprintf(stderr, "sim: %s: %s\n  replay: %s\n",
+               severity == Severity::fault ? "fault" : "warning", what.c_str(), replay.c_str());
   if (config().report.empty()) return;
   std::FILE* file = std::fopen(config().report.c_str(), "a");
   if (file == nullptr) {
@@ -100,7 +104,12 @@ void note(Severity severity, const std::string& what) {
 
 chipset_status fault(const std::string& what) {
   note(Severity::fault, what);
-  return fail(CHIPSET_STATUS_INVALID, what + " [" + replay_text() + "]");
+  return fail(CHIPSET_STATUS_INVALID, what + " [CHIPSET_SIM=" + replay_options() + "]");
+}
+
+// What the checked layer refused never reaches the table; it is a finding like any other.
+extern "C" CHIPSET_EXPORT chipset_status chipset_plugin_refused(const char* fault_text) {
+  return fault(fault_text);
 }
 
 std::string findings_json() {

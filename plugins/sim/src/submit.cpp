@@ -21,7 +21,7 @@ unsigned char* at(std::uintptr_t public_address) {
 
 // One bit of the first output, chosen by the seed and the call.
 Run flipping(Run run, const Work& work) {
-  if (work.writes.empty()) return run;
+  if (work.writes.empty() || work.writes.front().begin == work.writes.front().end) return run;
   const Span out = work.writes.front();
   std::mt19937_64 random(config().seed ^ work.call.number);
   const std::uint64_t bit = random() % ((out.end - out.begin) * 8);
