@@ -43,6 +43,14 @@ TITLES: dict[Level, str] = {
     "performs": "Performs",
 }
 
+
+def levels_up_to(level: Level) -> list[Level]:
+    """The level and every one of the ladder below it; a named one stands alone."""
+    if isinstance(level, str):
+        return [level]
+    return [known for known in LEVELS if isinstance(known, int) and known <= level]
+
+
 MANDATORY = "mandatory"  # an UNSUPPORTED answer is a failure unless the backend declares it
 OPTIONAL = "optional"  # an UNSUPPORTED answer is counted and no more
 NEEDS_TWO_DEVICES = "needs:devices=2"

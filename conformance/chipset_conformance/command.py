@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from chipset_conformance import junit, mutants
-from chipset_conformance.case import LEVELS, Level
+from chipset_conformance.case import LEVELS, Level, levels_up_to
 from chipset_conformance.report import page
 from chipset_conformance.results import Certificate, Outcome, Record
 from chipset_conformance.runner import CERTIFICATE, Settings, Verification, certify, verify
@@ -146,6 +146,8 @@ def run_verification(console: Console, path: Path, declared: Path | None) -> Ver
     console.print(
         "the content hash matches" if result.hash_matches else "[red]the content was changed[/]"
     )
+    for library in result.libraries:
+        console.print(f"[red]another build:[/] {escape(library)}", soft_wrap=True)
     console.print(f"{len(result.sampled)} cases run again, {len(result.differences)} differ")
     for difference in result.differences:
         console.print(f"  {escape(difference)}")
@@ -153,15 +155,23 @@ def run_verification(console: Console, path: Path, declared: Path | None) -> Ver
 
 
 def run_self_test(
-    console: Console, only: str, seeds: Sequence[int], jobs: int, write: Path | None
+    console: Console,
+    level: str | None,
+    only: str,
+    seeds: Sequence[int],
+    jobs: int,
+    write: Path | None,
 ) -> mutants.SelfTest:
-    """Runs every mutant, says what was missed, and writes the page that lists them."""
+    """Runs the mutants of all levels, or of those up to the one given; says what was missed, and
+    writes the page that lists them.
+    """
+    levels = LEVELS if level is None else levels_up_to(level_of(level))
     with console.status("self-test: starting") as status:
 
         def progress(name: str, done: int, total: int) -> None:
             status.update(f"self-test: {done}/{total} {name}")
 
-        result = mutants.self_test(only, seeds, jobs, progress)
+        result = mutants.self_test(only, seeds, jobs, progress, levels)
     for verdict in result.verdicts:
         if verdict.case is None:
             console.print(f"[red]missed[/] {verdict.name}: {verdict.fault}")

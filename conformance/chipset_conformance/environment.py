@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import platform
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from chipset import _interface, _runtime
 from chipset._interface import Capability
 from chipset.device import Device
-from chipset.registry import find_plugins
+from chipset.registry import find_plugins, library_path
 
 _DISTRIBUTIONS = ("chipset", "chipset-conformance", "numpy", "ml_dtypes", "torch", "transformers")
 
@@ -23,6 +25,7 @@ def about(device: Device) -> dict[str, Any]:
     declared = description is not None and description.emulated
     return {
         "emulated": declared or "EMULATED" in capabilities,
+        "libraries": libraries(device.name),
         "environment": {
             "device": {**info, "capabilities": capabilities},
             "plugin": {"name": device.name, "version": _runtime.device(device.number)["version"]},
@@ -31,6 +34,18 @@ def about(device: Device) -> dict[str, Any]:
             "system": platform.platform(),
             "packages": {name: v for name in _DISTRIBUTIONS if (v := _version(name))},
         },
+    }
+
+
+def libraries(plugin: str) -> dict[str, str]:
+    """SHA-256 of the native code that answers: the plugin's library and the runtime's."""
+    files = {"runtime": Path(_runtime.__file__).parent / "lib" / "libchipset_runtime.so"}
+    description = find_plugins()[plugin].description
+    if description is not None:
+        files["plugin"] = Path(library_path(description))
+    return {
+        name: "sha256:" + hashlib.sha256(file.read_bytes()).hexdigest()
+        for name, file in sorted(files.items())
     }
 
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from chipset_conformance.case import Level
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 
 
 class Outcome(StrEnum):
@@ -74,6 +74,12 @@ class Record(Model):
     counts: dict[str, int] = Field(
         default={}, description="what the case counted, such as operators per kind of answer"
     )
+
+    @property
+    def bars_the_level(self) -> bool:
+        """A fault does, and a mandatory case that nothing has judged."""
+        unjudged = self.mandatory and self.outcome == Outcome.NOT_RUN
+        return unjudged or self.outcome in FAULTS
 
 
 class Waiver(Model):
@@ -148,6 +154,10 @@ class Certificate(Model):
     started: str
     seconds: float
     environment: dict[str, Any]
+    libraries: dict[str, str] = Field(
+        default={},
+        description="SHA-256 of the plugin's library and of the runtime's (since 1.1)",
+    )
     cases: list[Record]
     content_hash: str = ""
 

@@ -16,7 +16,7 @@ from typing import Any
 from chipset._interface import FUNCTIONS
 from chipset.registry import find_plugins
 from chipset_conformance import declarations
-from chipset_conformance.case import LEVELS, TITLES, Case, Level, load
+from chipset_conformance.case import LEVELS, TITLES, Case, Level, levels_up_to, load
 from chipset_conformance.declarations import Declaration
 from chipset_conformance.execution import blank
 from chipset_conformance.results import (
@@ -62,9 +62,7 @@ class Settings:
 
     @property
     def levels(self) -> list[Level]:
-        if isinstance(self.level, str):
-            return [self.level]
-        return [level for level in LEVELS if isinstance(level, int) and level <= self.level]
+        return levels_up_to(self.level)
 
 
 def certify(settings: Settings, progress: Progress | None = None) -> Certificate:
@@ -101,6 +99,7 @@ def certify(settings: Settings, progress: Progress | None = None) -> Certificate
         started=started,
         seconds=round(time.perf_counter() - clock, 3),
         environment=first.ready["environment"],
+        libraries=first.ready["libraries"],
         cases=judged,
     )
     certificate.level_reached = _reached(certificate, settings)
@@ -175,6 +174,7 @@ def run(
             "device": first.ready["device"],
             "seed": settings.seed,
             "environment": first.ready["environment"],
+            "libraries": first.ready["libraries"],
         }
         journal = Journal(settings.out / JOURNAL, identity)
         records = journal.resume() if settings.resume else {}
@@ -245,11 +245,10 @@ def _level(level: Level, records: Sequence[Record]) -> LevelResult:
         outcome.value: sum(record.outcome == outcome for record in own) for outcome in Outcome
     }
     passed = [record for record in own if record.outcome == Outcome.PASSED]
-    bad = sum(counts[outcome.value] for outcome in (*FAULTS, Outcome.NOT_RUN))
     return LevelResult(
         level=level,
         title=TITLES[level],
-        reached=bool(own) and bad == 0 and bool(passed),
+        reached=bool(passed) and not any(record.bars_the_level for record in own),
         cases=len(own),
         composed=sum(bool(record.composed) for record in passed),
         seconds=round(sum(record.seconds for record in own), 3),
@@ -285,8 +284,7 @@ def _is_reached(certificate: Certificate, chosen: Sequence[Case]) -> bool:
     if certificate.only is None:
         return all(result.reached for result in certificate.levels)
     asked = {case.id for case in chosen}
-    bad = (*FAULTS, Outcome.NOT_RUN)
-    return not any(r.outcome in bad for r in certificate.cases if r.id in asked)
+    return not any(r.bars_the_level for r in certificate.cases if r.id in asked)
 
 
 def following(records: Sequence[Record]) -> Next | None:
@@ -341,17 +339,19 @@ class Verification:
 
     Attributes:
         hash_matches: whether the certificate is as it was written.
+        libraries: what is said of each native library here that is not the certificate's.
         sampled: ids of the cases that were run again.
         differences: ``id: then -> now`` of those that ended differently.
     """
 
     hash_matches: bool
+    libraries: list[str]
     sampled: list[str]
     differences: list[str]
 
     @property
     def good(self) -> bool:
-        return self.hash_matches and not self.differences
+        return self.hash_matches and not self.libraries and not self.differences
 
 
 def verify(path: Path, sample: int = 40, declared: Path | None = None) -> Verification:
@@ -388,9 +388,20 @@ def verify(path: Path, sample: int = 40, declared: Path | None = None) -> Verifi
             differences.append(f"{record.id}: {record.outcome} -> {now}")
     return Verification(
         hash_matches=certificate.hashed() == certificate.content_hash,
+        libraries=_other_libraries(certificate.libraries, worker.ready["libraries"]),
         sampled=sorted(drawn),
         differences=differences,
     )
+
+
+def _other_libraries(certified: dict[str, str], here: dict[str, str]) -> list[str]:
+    """Another build may answer otherwise in what the sample does not show."""
+    return [
+        f"the {name}'s library here is {found}, the certificate is about "
+        f"{certified.get(name, 'one that it does not name')}: certify this build"
+        for name, found in here.items()
+        if certified.get(name) != found
+    ]
 
 
 __all__ = ["Settings", "StartError", "Verification", "certify", "verify"]

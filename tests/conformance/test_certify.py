@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import xml.etree.ElementTree as xml
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from chipset_conformance.results import Certificate
+from chipset_conformance.results import Certificate, Record
 
 FILL = "memory/fill/every-size-and-offset"
 
@@ -147,6 +148,20 @@ def test_bad_declarations_are_refused(tmp_path: Path, text: str, why: str) -> No
         read(path)
 
 
+def test_what_nothing_judged_is_not_passed(certify: Callable[..., Any]) -> None:
+    """jiterator's operators run on CUDA and ROCm only: no sample says what is right. Gradients are
+    checked however large the samples are."""
+    run = certify("--level", "3", "--only", "torch/*/[jt][ia][tn][eh]*", device="cpu")
+    record = run.cases["torch/operator/jiterator_unary"]
+    assert record["outcome"] == "not_run" and "accepts no sample" in record["message"]
+    kept = Record.model_validate(record)
+    assert not kept.mandatory and not kept.bars_the_level
+    assert kept.model_copy(update={"mandatory": True}).bars_the_level
+    for check in ("operator", "gradcheck", "gradgradcheck"):
+        tanh = run.cases[f"torch/{check}/tanh"]
+        assert tanh["outcome"] == "passed" and tanh["notes"] == [], tanh
+
+
 # ---- resume and verify ---------------------------------------------------------------------------
 
 
@@ -177,6 +192,7 @@ def test_a_certificate_is_verified(
 
     status, result = verify()
     assert status == 0 and result["hash_matches"] and result["sampled"] > 20
+    assert result["libraries"] == []
     document = json.loads(path.read_text())
     for case in document["cases"]:
         if case["outcome"] == "passed":
@@ -190,6 +206,33 @@ def test_a_certificate_is_verified(
     status, result = verify()
     assert result["hash_matches"], "whoever forges a certificate can compute a hash"
     assert status == 1 and result["differences"], "what was forged shows when it is run again"
+
+
+def test_a_certificate_of_another_build_is_not_this_builds(
+    certify: Callable[..., Any], run_python: Callable[..., Any], repository: Path
+) -> None:
+    folder = certify("--level", "0", "--only", "mem_fill", device="cpu").folder
+    path = folder / "certificate.json"
+    whole = Certificate.model_validate_json(path.read_text())
+    files = {
+        "plugin": repository / "plugins" / "cpu" / "chipset_cpu" / "libchipset_cpu.so",
+        "runtime": repository / "core" / "chipset" / "lib" / "libchipset_runtime.so",
+    }
+    assert whole.libraries == {
+        name: "sha256:" + hashlib.sha256(file.read_bytes()).hexdigest()
+        for name, file in files.items()
+    }
+    for name in (*files, None):
+        libraries = {**whole.libraries, name: "sha256:0"} if name else {}
+        forged = whole.model_copy(update={"libraries": libraries})
+        forged.content_hash = forged.hashed()
+        path.write_text(forged.model_dump_json())
+        done = run_python("-m", "chipset.cli", "certify", "--verify", str(path), "--json")
+        result = json.loads(done.stdout)
+        assert done.returncode == 1 and result["hash_matches"], "only the builds differ"
+        assert result["differences"] == []
+        assert len(result["libraries"]) == (1 if name else 2), result["libraries"]
+        assert (name or "does not name") in result["libraries"][0]
 
 
 def test_the_certificate_is_the_schemas_and_says_what_was_asked(

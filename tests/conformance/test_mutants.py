@@ -38,6 +38,31 @@ def test_the_page_lists_exactly_the_mutants_that_exist(repository: Path) -> None
     )
 
 
+def test_each_mutant_of_the_page_is_caught_by_a_case_about_its_fault(repository: Path) -> None:
+    """A case that refuses or looks at everything is about a fault only if the fault is that."""
+    text = (repository / "docs" / "mutants.md").read_text()
+    rows = re.findall(r"^\| `([^`]+)` .*\| ([^|]+) \| `([^`]+)` \|$", text, re.MULTILINE)
+    assert len(rows) == len(mutants.mutants())
+    aside = {name: fault for name, fault, case in rows if case.startswith(mutants.BROAD)}
+    assert all("index out of range" in fault for fault in aside.values()), aside
+
+
+def test_cases_about_many_things_come_last() -> None:
+    for name in ("pointwise-refuses-rank-0", "alloc-leaves-the-pointer"):
+        chosen = [case.id.startswith(mutants.BROAD) for case in mutants.cases_for(named(name))]
+        assert any(chosen) and chosen == sorted(chosen), "the others first"
+
+
+def test_a_failed_allocation_that_leaves_the_pointer_is_caught_by_the_case_of_failing() -> None:
+    verdict = mutants.judge(named("alloc-leaves-the-pointer"), seed=0)
+    assert verdict.case == "memory/device/too-much-is-refused"
+
+
+def test_a_stream_that_drops_a_fill_is_caught_by_the_case_of_destroying() -> None:
+    verdict = mutants.judge(named("stream-destroy-drops-work"), seed=0)
+    assert verdict.case == "stream/destroy-waits-for-the-work"
+
+
 def test_a_chip_that_leaves_out_calls_is_caught() -> None:
     verdict = mutants.judge(named(QUICK), seed=0)
     assert verdict.case == "performs/launch" and verdict.how == Outcome.FAILED

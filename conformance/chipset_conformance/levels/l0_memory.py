@@ -107,7 +107,7 @@ def too_much(ctx: Context, kind: MemoryKind) -> None:
     """OUT_OF_MEMORY with a text and a NULL pointer; the device goes on."""
     total = ctx.device.info.total_memory
     for size in (2**64 - 1, 2**63, max(2 * total, 1 << 47)):
-        out = ctypes.c_void_p()
+        out = ctypes.c_void_p(1)  # what was there before must go
         ctx.expect(
             Status.OUT_OF_MEMORY,
             "mem_alloc",
@@ -124,7 +124,7 @@ def too_much(ctx: Context, kind: MemoryKind) -> None:
 
 def unknown_kind(ctx: Context) -> None:
     for kind in (-1, 99):
-        out = ctypes.c_void_p()
+        out = ctypes.c_void_p(1)  # what was there before must go
         ctx.expect(Status.INVALID, "mem_alloc", ctx.chip.local, kind, 64, ctypes.addressof(out))
         ctx.check(out.value is None, f"mem_alloc refused kind {kind} but gave a pointer")
 

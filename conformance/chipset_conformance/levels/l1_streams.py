@@ -81,16 +81,21 @@ def destroy_null(ctx: Context) -> None:
 
 
 def destroy_waits(ctx: Context) -> None:
-    """After the return the work has run: another stream sees it without any wait."""
+    """After the return work of every kind has run: another stream sees it without any wait."""
     reader, delay = ctx.stream(), Delay(ctx)
     for value in range(1, 5):
         stream = ctx.out("stream_create", ctx.chip.local, 0)
-        buffer = Buffer(ctx, _COUNT)
-        buffer.fill(stream, 0)
+        computed, copied = Buffer(ctx, _COUNT), Buffer(ctx, _COUNT)
+        filled = Buffer(ctx, _COUNT, Dtype.U8)
+        for buffer in (computed, copied, filled):
+            buffer.fill(stream, 0)
         delay.put(stream)
-        buffer.fill(stream, value)
+        computed.fill(stream, value)
+        copied.copy_from(stream, computed)
+        ctx.chip.invoke("mem_fill", stream, filled.array.address, value, _COUNT)
         ctx.expect(Status.OK, "stream_destroy", stream)
-        buffer.expect(reader, value, "after stream_destroy")
+        for name, buffer in (("compute", computed), ("mem_copy", copied), ("mem_fill", filled)):
+            buffer.expect(reader, value, f"{name} before stream_destroy")
 
 
 def made_often(ctx: Context) -> None:

@@ -7,6 +7,8 @@ The reference is torch's own CPU in the same process. Tiny models of 15 families
 
 from __future__ import annotations
 
+import math
+import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -247,26 +249,46 @@ def check_smollm_greedy(context: Context) -> None:
 
 
 def check_smollm_int8(context: Context) -> None:
-    """Weights in int8 per channel cost at most one part in a hundred of the loss."""
-    from chipset_layers.compression.modules import quantize_rows
+    """What ``chipset compress`` does: quantised and stored on the chip, loaded and scored on it.
 
-    device = context.device.torch
-    model, tokenizer = smollm(device)
-    ids = text_ids(tokenizer).to(device)
-    with torch.no_grad():
-        before = float(model(input_ids=ids, labels=ids).loss.item())
-        for module in model.modules():
-            if isinstance(module, torch.nn.Linear) and module is not model.lm_head:
-                quantized, scale = quantize_rows(module.weight)
-                module.weight.copy_(quantized.float() * scale.view(-1, 1))
-        after = float(model(input_ids=ids, labels=ids).loss.item())
-    context.note(f"loss {before:.5f} in float32, {after:.5f} with int8 weights")
+    It costs at most one part in a hundred of the loss, and the stored file means on the chip what
+    it means to the reference.
+    """
+    from chipset_layers.compression.compress import CompressConfig, compress_model
+    from chipset_layers.compression.perplexity import perplexity
+    from chipset_layers.models import load_model, load_tokenizer
+
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "int8"
+        result = compress_model(
+            CompressConfig(
+                model=str(smollm_folder()),
+                output=folder,
+                device=context.device.torch,
+                dtype=torch.float32,
+                eval_text=TEXT,
+            )
+        )
+        stored = load_model(str(folder), torch.device("cpu"), torch.float32)
+        expected = perplexity(stored, load_tokenizer(str(folder)), TEXT).value
+    if result.perplexity_before is None or result.perplexity_after is None:
+        raise CaseFailure("the compressed model was not scored")
+    before, after = math.log(result.perplexity_before), math.log(result.perplexity_after)
+    context.note(
+        f"loss {before:.5f} in float32, {after:.5f} with int8 weights, reference "
+        f"{math.log(expected):.5f}; the file has {result.ratio:.3f} of the float32 bytes"
+    )
     context.check(abs(after - before) <= 0.01 * before, f"int8 moves the loss {before} to {after}")
+    context.check(result.ratio < 0.3, f"the file has {result.ratio:.3f} of the float32 bytes")
+    near(context, [after], [math.log(expected)], 10 * LOSS_BOUND)
     counted(context)
 
 
 def check_smollm_int4(context: Context) -> None:
-    """A real layer in 4 bits, groups of 32: the chip's product is that of its own weights."""
+    """A real layer in 4 bits, groups of 32: the chip's product is that of its own weights.
+
+    Through the interface, since ``chipset_layers.compression`` writes int8 only.
+    """
     import numpy as np
 
     from chipset._interface import Dtype

@@ -20,7 +20,10 @@ Device = Annotated[
 ]
 Level = Annotated[
     str | None,
-    typer.Option("--level", help="0 to 5, endures or performs. Default: 4, the highest in reach."),
+    typer.Option(
+        "--level",
+        help="0 to 5, endures or performs. Default: 4, the highest in reach; of a self-test: all.",
+    ),
 ]
 Only = Annotated[
     str | None, typer.Option("--only", help="A group, a function, or a glob over case ids.")
@@ -88,7 +91,7 @@ def certify(
             os.environ["CHIPSET_CONFORMANCE_SOAK_S"] = str(soak)
         if self_test:
             outcome = command.run_self_test(
-                report.console, only or "", range(seed, seed + seeds), jobs, write
+                report.console, level, only or "", range(seed, seed + seeds), jobs, write
             )
             report.result(outcome.model_dump(mode="json", exclude={"verdicts"}))
             good = not outcome.missed and not outcome.false_alarms
@@ -97,6 +100,7 @@ def certify(
             report.result(
                 {
                     "hash_matches": result.hash_matches,
+                    "libraries": result.libraries,
                     "sampled": len(result.sampled),
                     "differences": result.differences,
                 }
