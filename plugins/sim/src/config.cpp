@@ -144,6 +144,7 @@ std::vector<Option> options(Config& c) {
       {"chip.submit_seconds", number(&m.submit_seconds, 0, 1e3)},
       {"chip.link_bandwidth", number(&m.link_bandwidth, 0, 1e24)},
       {"chip.link_seconds", number(&m.link_seconds, 0, 1e3)},
+      {"chip.links", integer(&m.links, 1, 1024)},
       {"chip.topology",
        [&m](const std::string& v) {
          m.topology = v;

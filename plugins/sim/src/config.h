@@ -22,6 +22,7 @@ struct ChipModel {
   double link_bandwidth = 1e11;  // one direction, all links of a device together
   double link_seconds = 2e-6;    // latency of a message
   std::string topology = "switch";
+  std::uint32_t links = 1;  // of a device on a mesh, one to each peer
 };
 
 struct Config {

@@ -65,7 +65,8 @@ struct Stream {
   bool running = false;
   bool ended = false;
   Clock clock;
-  double seconds = 0;
+  double seconds = 0;       // virtual time
+  double host_seconds = 0;  // of the host when it last submitted to the stream
   // The first fault of enqueued work, until it has surfaced (ERR-003).
   chipset_status error = CHIPSET_STATUS_OK;
   std::string error_text;

@@ -11,7 +11,9 @@
 namespace chipset::sim {
 namespace {
 
-// Each thread of the host has a clock of its own; all start where the run has got to.
+// Each thread of the host has a clock of its own; all start at the last reset. A thread that takes
+// a stream over from another goes on no earlier than that one's last submission (THR-001: they have
+// come to an understanding); threads with streams of their own, such as ranks, run side by side.
 std::atomic<double> latest{0};
 std::atomic<double> base{0};
 std::atomic<std::uint64_t> epoch{1};
@@ -21,7 +23,7 @@ thread_local std::uint64_t own_epoch = 0;
 double& host_time() {
   if (own_epoch != epoch.load()) {
     own_epoch = epoch.load();
-    own_time = latest.load();
+    own_time = base.load();
   }
   return own_time;
 }
@@ -53,6 +55,13 @@ double rate_of(std::int32_t dtype) {
 
 double time_of(double amount, double rate) { return rate > 0 ? amount / rate : 0; }
 
+// Between two of n devices: over all links of a device, but on a mesh over the pair's own.
+double seconds_per_byte_of_a_pair(double n) {
+  const ChipModel& m = config().chip;
+  const double shares = m.topology == "mesh" ? std::max<double>(m.links, n - 1) : 1;
+  return shares * time_of(1, m.link_bandwidth);
+}
+
 }  // namespace
 
 double kernel_seconds(double flops, std::int32_t dtype, double bytes) {
@@ -65,16 +74,18 @@ double copy_seconds(Path path, double bytes) {
   const ChipModel& m = config().chip;
   if (path == Path::device) return m.launch_seconds + time_of(2 * bytes, m.memory_bandwidth);
   if (path == Path::host) return m.launch_seconds + time_of(bytes, m.host_bandwidth);
-  return m.launch_seconds + m.link_seconds + time_of(bytes, m.link_bandwidth);
+  return m.launch_seconds + m.link_seconds + bytes * seconds_per_byte_of_a_pair(2);
 }
 
 // Rabenseifner's costs on a switch, ring costs on a ring (Thakur, Rabenseifner and Gropp, 2005);
-// on a full mesh every pair has a link of its own, of 1/(n-1) of the device's bandwidth.
+// on a full mesh every pair has a link of its own, and all of a device's links work at once.
 double collective_seconds(Fn function, int ranks, double bytes) {
   const ChipModel& m = config().chip;
   if (ranks <= 1) return m.launch_seconds;
   const double n = ranks;
-  const double beta = time_of(1, m.link_bandwidth);
+  const bool mesh = m.topology == "mesh";
+  const double pair = seconds_per_byte_of_a_pair(n);
+  const double beta = mesh ? pair / (n - 1) : pair;
   const double steps = m.topology == "ring"     ? n - 1
                        : m.topology == "switch" ? std::ceil(std::log2(n))
                                                 : 1;
@@ -88,14 +99,17 @@ double collective_seconds(Fn function, int ranks, double bytes) {
     case Fn::all_to_all:
       return m.launch_seconds + half;
     case Fn::broadcast:
-      return m.launch_seconds + steps * m.link_seconds + bytes * beta;
+      // On a mesh whole to each peer, or in parts that the peers exchange.
+      return m.launch_seconds + (mesh ? std::min(m.link_seconds + bytes * pair, 2 * half)
+                                      : steps * m.link_seconds + bytes * beta);
     default:
-      return m.launch_seconds + m.link_seconds + bytes * beta;
+      return m.launch_seconds + m.link_seconds + bytes * pair;
   }
 }
 
 void spend(Stream& stream, double seconds) {
-  host_time() += config().chip.submit_seconds;
+  host_time() = std::max(host_time(), stream.host_seconds) + config().chip.submit_seconds;
+  stream.host_seconds = host_time();
   stream.seconds = std::max(stream.seconds, host_time()) + seconds * device_at(stream.device).slow;
   reach(stream.seconds);
 }
@@ -113,9 +127,12 @@ double virtual_seconds() { return latest.load() - base.load(); }
 
 // Streams and hosts go on from the latest point.
 void reset_virtual_time() {
-  epoch.fetch_add(1);
   base.store(latest.load());
-  for (const auto& stream : streams_of(kHost)) stream->seconds = latest.load();
+  epoch.fetch_add(1);
+  for (const auto& stream : streams_of(kHost)) {
+    stream->seconds = latest.load();
+    stream->host_seconds = latest.load();
+  }
 }
 
 }  // namespace chipset::sim
