@@ -73,7 +73,7 @@ Spoilt = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def spoilt(run_python: Any, shim: Path, tmp_path: Path) -> Spoilt:
-    """``spoilt("print(refused(chip))", SHIM_NO_SVM="1")``: a child with its own kernel cache."""
+    """``spoilt("print(refused(chip))", SHIM_SVM="0")``: a child with its own kernel cache."""
 
     def run(code: str, **env: str) -> subprocess.CompletedProcess[str]:
         settings = {

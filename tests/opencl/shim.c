@@ -2,9 +2,11 @@
 // spoil. It links with the real library, so that whatever it does not define is found there.
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void* real(const char* name) { return dlsym(dlopen("libOpenCL.so.1", RTLD_NOW), name); }
 
@@ -18,18 +20,48 @@ static int gone(void) {
   return after != NULL && kernels > atoi(after);
 }
 
+// The device's answers that are numbers: SHIM_LOCAL_MEMORY=32768 and so on.
+static const struct {
+  uint32_t what;
+  const char* name;
+} kAnswers[] = {
+    {0x1004, "SHIM_MAX_GROUP"},  // work-items of a group
+    {0x1010, "SHIM_MAX_ALLOCATION"},
+    {0x1023, "SHIM_LOCAL_MEMORY"},
+    {0x103A, "SHIM_VECTOR_WIDTH"},  // native, of float
+    {0x1053, "SHIM_SVM"},
+};
+
 int32_t clGetDeviceInfo(void* id, uint32_t what, size_t size, void* value, size_t* needed) {
   static int32_t (*next)(void*, uint32_t, size_t, void*, size_t*);
   if (next == NULL) *(void**)&next = real("clGetDeviceInfo");
   const int32_t status = next(id, what, size, value, needed);
   if (value == NULL || status != 0) return status;
-  if (what == 0x1053 && getenv("SHIM_NO_SVM")) *(uint64_t*)value = 0;
-  if (what == 0x1010 && getenv("SHIM_MAX_ALLOCATION"))
-    *(uint64_t*)value = strtoull(getenv("SHIM_MAX_ALLOCATION"), NULL, 10);
+  for (size_t i = 0; i < sizeof kAnswers / sizeof *kAnswers; ++i) {
+    const char* answer = what == kAnswers[i].what ? getenv(kAnswers[i].name) : NULL;
+    if (answer == NULL) continue;
+    const uint64_t number = strtoull(answer, NULL, 10);
+    memcpy(value, &number, size < sizeof number ? size : sizeof number);
+  }
   const char* hidden = getenv("SHIM_NO_EXTENSION");
   char* found = what == 0x1030 && hidden != NULL ? strstr(value, hidden) : NULL;
   if (found != NULL) memset(found, ' ', strlen(hidden));
   return status;
+}
+
+// SHIM_LAUNCHED=FILE: the name of each kernel that is launched, a line each.
+static void note_launch(void* kernel) {
+  static int32_t (*info)(void*, uint32_t, size_t, void*, size_t*);
+  static int file = -1;
+  const char* path = getenv("SHIM_LAUNCHED");
+  if (path == NULL) return;
+  if (info == NULL) *(void**)&info = real("clGetKernelInfo");
+  if (file < 0) file = open(path, O_WRONLY | O_CREAT | O_APPEND, 0644);
+  char name[64];
+  size_t size = 0;
+  if (info(kernel, 0x1190, sizeof name, name, &size) != 0) abort();
+  name[size - 1] = '\n';
+  if (write(file, name, size) != (ssize_t)size) abort();
 }
 
 int32_t clEnqueueNDRangeKernel(void* queue, void* kernel, uint32_t rank, const size_t* offset,
@@ -39,6 +71,7 @@ int32_t clEnqueueNDRangeKernel(void* queue, void* kernel, uint32_t rank, const s
                          uint32_t, void* const*, void**);
   if (next == NULL) *(void**)&next = real("clEnqueueNDRangeKernel");
   ++kernels;
+  note_launch(kernel);
   if (gone()) return 0;  // accepted, and never run
   return next(queue, kernel, rank, offset, global, local, waits, wait, event);
 }

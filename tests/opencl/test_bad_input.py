@@ -31,7 +31,7 @@ def test_no_platform(spoilt: Any, tmp_path: Path) -> None:
 
 
 def test_a_device_without_shared_virtual_memory_is_left_out(spoilt: Any) -> None:
-    text = said(spoilt("print(refused(chip))", SHIM_NO_SVM="1"))
+    text = said(spoilt("print(refused(chip))", SHIM_SVM="0"))
     assert "CL_DEVICE_SVM_CAPABILITIES=0" in text and "no device is present" in text
 
 
@@ -123,6 +123,28 @@ def test_a_corrupt_kernel_cache_is_rebuilt(spoilt: Any, tmp_path: Path, damage: 
     said(spoilt(code))
     for file, whole in before.items():
         assert len(file.read_bytes()) == pytest.approx(len(whole), rel=0.1)
+
+
+def test_a_corrupt_choice_of_tile_is_measured_anew(spoilt: Any, tmp_path: Path) -> None:
+    code = """
+d = chip()
+a = np.random.default_rng(0).standard_normal((512, 512)).astype(np.float32)
+out = d.empty((512, 512))
+d.call("gemm", a=d.array(a), b=d.array(a), d=out, alpha=1.0)
+np.testing.assert_allclose(out.numpy(), a.astype("f8") @ a, 1e-4, 1e-3)
+"""
+    said(spoilt(code))
+    (kept,) = [f for f in (tmp_path / "kernels").iterdir() if b"gemm's tile" in f.read_bytes()]
+    whole, written = kept.read_bytes(), kept.stat().st_mtime_ns
+    assert whole[-1] in (8, 12), whole[-1]  # rows of a tile
+    said(spoilt(code))
+    assert kept.stat().st_mtime_ns == written, "it was measured again although it was whole"
+    for damaged in (whole[:-1], whole[:-1] + b"\x07", b""):
+        kept.write_bytes(damaged)
+        said(spoilt(code))
+        now = kept.read_bytes()
+        assert now[-1] in (8, 12) and len(now) == len(whole)
+    assert not [file for file in kept.parent.iterdir() if file.suffix != ".bin"]
 
 
 def test_two_processes_build_the_cache_at_once(spoilt: Any, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from chipset_conformance.trial import Trial, together
 
 # Around vectors, blocks and what a thread takes; 4097 ones overflow what F16 can count.
 LENGTHS = (1, 2, 3, 7, 8, 31, 33, 64, 127, 257, 1000, 4097)
+LONG = 70_001  # that a chip cuts into pieces, to give all of it something to do
 PARAMS: dict[ReduceOp, tuple[float, ...]] = {
     ReduceOp.NORM: (2, 1, 0, 3, float("inf"), float("-inf"), 0.5),
     ReduceOp.VAR: (1, 0),
@@ -48,6 +49,10 @@ def reduce_cases() -> Iterator[Case]:
             for name, check in checks:
                 yield _case(f"{op.name.lower()}/{name_of(dtype)}/{name}", dtype,
                             partial(check, op=op, dtype=dtype))  # fmt: skip
+        for dtype in (Dtype.F32, Dtype.I64):
+            if oracle.defined_on(op, dtype):
+                yield _case(f"{op.name.lower()}/{name_of(dtype)}/long", dtype,
+                            partial(check_long, op=op, dtype=dtype))  # fmt: skip
     for dtype in FLOATS:
         yield _case(f"var/{name_of(dtype)}/shifted", dtype, partial(check_shifted, dtype=dtype))
         yield _case(f"sum/{name_of(dtype)}/repeats", dtype, partial(check_repeats, dtype=dtype))
@@ -99,6 +104,19 @@ def check_lengths(context: Context, op: ReduceOp, dtype: Dtype) -> None:
         ones = np.ones((2, 4097)).astype(_values(context, op, dtype, (1,)).dtype)
         checks.append(("ones", partial(run_reduce, context, op, dtype, ones, (1,))))
     together(checks)
+
+
+def check_long(context: Context, op: ReduceOp, dtype: Dtype) -> None:
+    """Few results of many elements each, along rows and along columns."""
+    rows = _values(context, op, dtype, (2, LONG))
+    columns = _values(context, op, dtype, (LONG, 9))
+    together(
+        [
+            (f"rows of {LONG}", partial(run_reduce, context, op, dtype, rows, (1,))),
+            (f"columns of {LONG}", partial(run_reduce, context, op, dtype, columns, (0,))),
+            ("everything", partial(run_reduce, context, op, dtype, columns, (0, 1))),
+        ]
+    )
 
 
 def check_layouts(context: Context, op: ReduceOp, dtype: Dtype) -> None:

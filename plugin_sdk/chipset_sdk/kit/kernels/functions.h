@@ -100,23 +100,31 @@ FUNC sc erfinv_(sc y) {
   }
   return copysign(x, y);
 }
-// Reflection for x < 0, recurrence up to x >= 10, then the asymptotic series (DLMF 5.11.2).
-FUNC sc digamma_(sc x) {
-  sc result = K(0);
-  if (x == K(0)) return copysign(K(INFINITY), -x);
-  if (x < K(0)) {
-    const sc whole = floor(x);
-    if (whole == x) return K(NAN);
-    result = K(-3.14159265358979324) / tan(K(3.14159265358979324) * (x - whole));
-    x = K(1) - x;
+// Reflection for x < 0 about the nearest pole, recurrence up to x >= 10, then the asymptotic series
+// (DLMF 5.11.2). Sums cancel near a zero: wider than the elements where the device can.
+#if FP64
+#define sw f64
+#else
+#define sw sc
+#endif
+FUNC sc digamma_(sc given) {
+  sw x = given, result = 0;
+  if (x == 0) return copysign(K(INFINITY), -given);
+  if (x < 0) {
+    const sw off_pole = x - rint(x);  // x - floor(x) would lose a small x altogether
+    if (off_pole == 0) return K(NAN);
+    result = (sw)-3.14159265358979324 / tan((sw)3.14159265358979324 * off_pole);
+    x = 1 - x;
   }
-  for (; x < K(10); x += K(1)) result -= K(1) / x;
-  if (x == K(INFINITY)) return x;
-  const sc z = K(1) / (x * x);
-  const sc series =
-      z * (K(1.0 / 12) -
-           z * (K(1.0 / 120) - z * (K(1.0 / 252) - z * (K(1.0 / 240) - z * K(1.0 / 132)))));
-  return result + log(x) - K(0.5) / x - series;
+  for (; x < 10; x += 1) result -= 1 / x;
+  if (x == (sw)INFINITY) return given;
+  const sw z = 1 / (x * x);
+  const sw series =
+      z * ((sw)(1.0 / 12) -
+           z * ((sw)(1.0 / 120) -
+                z * ((sw)(1.0 / 252) -
+                     z * ((sw)(1.0 / 240) - z * ((sw)(1.0 / 132) - z * (sw)(691.0 / 32760))))));
+  return (sc)(result + log(x) - (sw)0.5 / x - series);
 }
 // The power series, all of whose terms are positive (DLMF 10.25.2); beyond 30 the asymptotic one
 // (DLMF 10.40.1).

@@ -2,7 +2,6 @@
 // Matrix products: a tiled one for devices with many work-items a group, and one for processors,
 // whose register tile is measured once for a device and kept beside the compiled kernels.
 #include <chrono>
-#include <fstream>
 
 #include "source.h"
 
@@ -192,18 +191,17 @@ double measure(Kit& kit, chipset_stream stream, int rows) {
 // Rows of the best tile for the device: from the kernel cache, or measured and put there.
 int choose_rows(Kit& kit, chipset_stream stream) {
   const Traits& traits = kit.traits();
-  const std::string path = traits.cache_folder + "/gemm-tile-" +
-                           std::to_string(std::hash<std::string>()(traits.identity)) + ".txt";
+  const std::string key = traits.identity + "\nrows of gemm's tile";
+  if (const Binary kept = read_cached(traits, key); kept.size() == 1)
+    for (const int candidate : kTileRows)
+      if (candidate == kept[0]) return candidate;
   int rows = 0;
-  if (!traits.cache_folder.empty()) std::ifstream(path) >> rows;
-  if (std::find(std::begin(kTileRows), std::end(kTileRows), rows) != std::end(kTileRows))
-    return rows;
   double best = 1e9;
   for (const int candidate : kTileRows) {
     const double time = measure(kit, stream, candidate);
     if (time < best) best = time, rows = candidate;
   }
-  if (!traits.cache_folder.empty()) std::ofstream(path) << rows << "\n";
+  write_cached(traits, key, {static_cast<unsigned char>(rows)});
   return rows;
 }
 

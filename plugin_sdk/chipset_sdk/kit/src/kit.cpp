@@ -97,7 +97,7 @@ struct Header {
   uint64_t key_bytes = 0, binary_bytes = 0, checksum = 0;
 };
 
-std::filesystem::path cache_path(const Traits& traits, const std::string& key) {
+std::filesystem::path path_of(const Traits& traits, const std::string& key) {
   char name[40];
   std::snprintf(name, sizeof name, "%016llx%08llx.bin",
                 static_cast<unsigned long long>(hash_bytes(key.data(), key.size(), kSeed)),
@@ -105,9 +105,11 @@ std::filesystem::path cache_path(const Traits& traits, const std::string& key) {
   return std::filesystem::path(traits.cache_folder) / name;
 }
 
-// Empty when there is no such file, or when it is not whole.
-Binary read_cached(const std::filesystem::path& path, const std::string& key) {
-  std::ifstream file(path, std::ios::binary);
+}  // namespace
+
+Binary read_cached(const Traits& traits, const std::string& key) {
+  if (traits.cache_folder.empty()) return {};
+  std::ifstream file(path_of(traits, key), std::ios::binary);
   std::string all{std::istreambuf_iterator<char>(file), {}};
   Header header;
   if (all.size() < sizeof header) return {};
@@ -124,9 +126,11 @@ Binary read_cached(const std::filesystem::path& path, const std::string& key) {
 
 // To a file of its own, then renamed: two processes may write one name at once, and a reader sees a
 // whole file or none. A folder that cannot be written to costs compilations, not the call.
-void write_cached(const std::filesystem::path& path, const std::string& key, const Binary& binary) {
+void write_cached(const Traits& traits, const std::string& key, const Binary& binary) {
+  if (traits.cache_folder.empty()) return;
   static std::atomic<uint64_t> serial{0};
   std::error_code error;
+  const std::filesystem::path path = path_of(traits, key);
   std::filesystem::create_directories(path.parent_path(), error);
   const std::filesystem::path temporary =
       path.string() + "." + std::to_string(::getpid()) + "." + std::to_string(serial++);
@@ -155,6 +159,7 @@ void write_cached(const std::filesystem::path& path, const std::string& key, con
   }
 }
 
+namespace {
 // The log, and under it the source line of each place that it names ("…:123:45: error" of clang,
 // "error: …:123:45" of PoCL, "(123): error" of NVRTC).
 std::string explained(const std::string& log, const std::string& source) {
@@ -207,19 +212,14 @@ void* Kit::kernel(const Signature& signature, const char* name,
 
 void* Kit::build(const std::string& source, const char* name) {
   const std::string key = traits_.identity + "\n" + name + "\n" + source;
-  std::filesystem::path path;
-  if (!traits_.cache_folder.empty()) {
-    path = cache_path(traits_, key);
-    const Binary cached = read_cached(path, key);
-    if (!cached.empty()) {
-      try {
-        void* kernel = backend_.load(cached, name);
-        ++counts_.from_cache;
-        return kernel;
-      } catch (const sdk::Error& error) {
-        if (error.status() == CHIPSET_STATUS_DEVICE_LOST) throw;
-        ++counts_.refused;  // another driver's, say; compiled anew below
-      }
+  if (const Binary cached = read_cached(traits_, key); !cached.empty()) {
+    try {
+      void* kernel = backend_.load(cached, name);
+      ++counts_.from_cache;
+      return kernel;
+    } catch (const sdk::Error& error) {
+      if (error.status() == CHIPSET_STATUS_DEVICE_LOST) throw;
+      ++counts_.refused;  // another driver's, say; compiled anew below
     }
   }
   Binary binary;
@@ -231,7 +231,7 @@ void* Kit::build(const std::string& source, const char* name) {
   }
   void* kernel = backend_.load(binary, name);
   ++counts_.compiled;
-  if (!path.empty()) write_cached(path, key, binary);
+  write_cached(traits_, key, binary);
   return kernel;
 }
 

@@ -99,9 +99,12 @@ std::string source_of(const Plan& plan, const Traits& traits) {
 }  // namespace
 
 void Kit::pointwise(chipset_stream stream, const chipset_pointwise_args& arguments) {
-  const int op = arguments.op;
+  int op = arguments.op;
   if (op < 0 || op > CHIPSET_POINTWISE_OP_I0)
     fail(CHIPSET_STATUS_INVALID, "pointwise: operation %d does not exist", op);
+  // Of a truth value, which is held as an integer, there is one bit to turn over.
+  if (op == CHIPSET_POINTWISE_OP_BITWISE_NOT && arguments.compute_dtype == CHIPSET_DTYPE_BOOL)
+    op = CHIPSET_POINTWISE_OP_LOGICAL_NOT;
   const Formula& formula = kFormulas[op];
   if (arguments.num_inputs != formula.arity)
     fail(CHIPSET_STATUS_INVALID, "pointwise: operation %d has %d inputs; need %d", op,

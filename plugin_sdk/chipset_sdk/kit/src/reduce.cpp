@@ -71,8 +71,9 @@ How how(int op, char held, double p) {
   }
 }
 
+constexpr int kAnyNorm = 3;  // with p as an argument
 int norm_kind(double p) {
-  return p == 2 ? 2 : p == 1 ? 1 : p == 0 ? 0 : std::isinf(p) ? (p > 0 ? 4 : 5) : 3;
+  return p == 2 ? 2 : p == 1 ? 1 : p == 0 ? 0 : std::isinf(p) ? (p > 0 ? 4 : 5) : kAnyNorm;
 }
 
 struct Reduction {
@@ -130,7 +131,10 @@ class Reducer {
                          (reduced.stride[0][0] != 1 || length == 1);
     const bool wide = held == 'd' || held == 'l' || acc == 'd' || acc == 'l' ||
                       sdk::dtype_size(r.input.dtype) > 4;
-    const int width = vector_width(traits, wide ? 8 : 4);
+    // pow goes one element at a time, as in pointwise: PoCL 3.1's of 8 doubles gives infinities for
+    // elements that stand beside zeros.
+    const bool power = r.op == CHIPSET_REDUCE_OP_NORM && norm_kind(r.param) == kAnyNorm;
+    const int width = power ? 1 : vector_width(traits, wide ? 8 : 4);
     const int lanes = group_lanes(traits);
 
     // Pieces: enough to occupy the device, each worth its while. Their number depends on nothing

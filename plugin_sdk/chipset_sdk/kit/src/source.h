@@ -46,6 +46,11 @@ enum Program : uint8_t {
 // Text of an embedded kernel; throws INTERNAL for a name that does not exist.
 std::string_view embedded(std::string_view name);
 
+// What a device's cache folder holds under a key, which names the device's identity; empty when
+// there is nothing, or when it is damaged. Writing keeps nothing where there is no folder.
+Binary read_cached(const Traits& traits, const std::string& key);
+void write_cached(const Traits& traits, const std::string& key, const Binary& binary);
+
 // f16, bf16, …: as the dialect names a dtype. Throws UNSUPPORTED for one that it does not have.
 const char* dialect_name(int32_t dtype);
 // 'f', 'd', 'i' or 'l': how the dialect holds an element.
