@@ -2,7 +2,8 @@
 
 Usage: python tests/packaging/smoke.py chipset-….whl
 
-Run by .ci/run. The environment sees nothing of the source tree: its own folder, no PYTHONPATH.
+Run by .ci/run. The environment sees nothing of the source tree: its own folder, no PYTHONPATH. Two
+plugins are built there from the wheel alone: the scaffold's, and one whose kernels are the kit's.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -36,6 +38,7 @@ ARTEFACTS = [
     ("chipset_sdk/kit/src/kit", ".cpp"),
 ]
 FORBIDDEN = (".cpp", ".cc", ".o", ".a")
+OPENCL = Path(__file__).resolve().parents[2] / "plugins" / "opencl"
 VENDORS_SOURCES = "chipset_sdk/kit/"  # compiled into a vendor's plugin
 
 CHECKS = {
@@ -118,6 +121,55 @@ def vendors_first_hour(folder: Path, run: Callable[..., str]) -> None:
         print(f"ok: the plugin's workflow: {command}")
 
 
+# What a kit of the wheel must compute: a product, a reduction, a fused row function.
+KIT_COMPUTES = """
+import numpy as np, chipset
+chip = chipset.select("outsidecl:0").driver
+a = np.random.default_rng(0).standard_normal((60, 60)).astype(np.float32)
+d, y = chip.empty((60, 60)), chip.empty((60, 60))
+chip.call("gemm", a=chip.array(a), b=chip.array(a), d=d, alpha=1.0)
+np.testing.assert_allclose(d.numpy(), a @ a, rtol=1e-4, atol=1e-4)
+chip.call("softmax", input=d, output=y, dim=1)
+np.testing.assert_allclose(y.numpy().sum(1), 1, rtol=1e-5)
+"""
+
+
+def kit_route(folder: Path, run: Callable[..., str]) -> None:
+    """A plugin whose kernels are the kit's, from the wheel alone: OpenCL's, under another name."""
+    package = folder / "chipset-outsidecl"
+    shutil.copytree(OPENCL, package, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    (package / "chipset_opencl").rename(package / "chipset_outsidecl")
+    for file in [*package.glob("*.t*"), *package.glob("*/*.py"), package / "src" / "api.cpp"]:
+        text = re.sub(r"chipset([-_])opencl", r"chipset\1outsidecl", file.read_text())
+        text = text.replace("\nopencl = ", "\noutsidecl = ")
+        file.write_text(text.replace('"opencl"', '"outsidecl"'))
+    started = time.perf_counter()
+    python = folder / "bin" / "python"
+    environment = f"export PATH={folder / 'bin'}:$PATH; cd {package}; "
+    install = "python -m pip install --quiet --no-build-isolation --no-deps ."
+    run("bash", "-ec", environment + install)
+    print(f"ok: the kit is compiled into a plugin, {time.perf_counter() - started:.0f} s")
+    if not list(Path("/etc/OpenCL/vendors").glob("*.icd")):
+        print("left out: computing with it, which needs an OpenCL driver")
+        return
+    run(python, "-c", KIT_COMPUTES)
+    out = folder / "outsidecl"
+    told = json.loads(
+        run(
+            folder / "bin" / "chipset",
+            "certify",
+            "outsidecl",
+            "--level",
+            "0",
+            "--out",
+            out,
+            "--json",
+        )
+    )
+    assert told["reached"], told["failures"]
+    print("ok: it computes, and level 0 is reached")
+
+
 def certify(run: Callable[..., str], python: Path, folder: Path) -> None:
     """The conformance suite judges an installed plugin with no source tree at hand."""
     chipset, out = python.with_name("chipset"), folder / "certificate"
@@ -177,6 +229,7 @@ def main() -> None:
         print("ok: chipset bench dispatch measures both sides")
         certify(run, python, Path(folder))
         vendors_first_hour(Path(folder), run)
+        kit_route(Path(folder), run)
 
 
 if __name__ == "__main__":
