@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -56,6 +57,41 @@ assert d.status("gemm", d.stream, ctypes.addressof(args)) == Status.UNSUPPORTED
 assert multiply(d).numpy()[0, 0] == 64
 """
     said(spoilt(code, SHIM_NO_EXTENSION="cl_khr_fp64"))
+
+
+def test_without_fp64_torch_s_doubles_are_the_host_s_and_counted(spoilt: Any) -> None:
+    code = """
+import torch
+device = chipset.select("opencl:0").torch
+x = torch.arange(12.0, dtype=torch.float64).reshape(3, 4)
+for compute in (lambda t: t + t, lambda t: t.softmax(1), lambda t: t @ t.T, lambda t: t.cumsum(1)):
+    before = sum(each["count"] for each in chipset.fallbacks().values())
+    torch.testing.assert_close(compute(x.to(device)).cpu(), compute(x))
+    assert sum(each["count"] for each in chipset.fallbacks().values()) > before
+"""
+    said(spoilt(code, SHIM_NO_EXTENSION="cl_khr_fp64"))
+
+
+def test_without_fp64_the_certificate_says_so(spoilt: Any, tmp_path: Path) -> None:
+    out = tmp_path / "certificate"
+    code = f"""
+from chipset import cli
+import sys
+sys.argv[1:] = ["certify", "opencl", "--level", "2", "--only", "softmax_backward/*"]
+sys.argv += ["--out", {str(out)!r}]
+cli.main()
+"""
+    said(spoilt(code, SHIM_NO_EXTENSION="cl_khr_fp64"))
+    cases = json.loads((out / "certificate.json").read_text())["cases"]
+    ran = {case["id"]: case for case in cases if case["outcome"] != "not_run"}
+    assert {case["dtype"] for case in ran.values()} == {"f16", "bf16", "f32", "f64"}
+    for case in ran.values():
+        wanted = "unsupported" if case["dtype"] == "f64" else "passed"
+        assert case["outcome"] == wanted, case
+        assert wanted == "passed" or "no double precision" in case["message"]
+    assert "no double precision" in (out / "junit.xml").read_text()
+    row = re.search(r"<td>softmax_backward .*", (out / "report.html").read_text())
+    assert row and row[0].count('class="cell unsupported"') == 1, row
 
 
 def test_without_fp16_halves_are_computed_in_f32(spoilt: Any) -> None:

@@ -144,7 +144,10 @@ FUNC sc bessel_i0(sc x) {
     term *= odd * odd / (K(8) * K(k) * x);
     sum += term;
   }
-  return exp(K(0.5) * x) * (sum / sqrt(K(6.2831853071795865) * x)) * exp(K(0.5) * x);
+  if (x == K(INFINITY)) return x;
+  // In halves, root by root: the product may fit where exp(x) or 2 pi x does not.
+  const sc half_way = exp(K(0.5) * x);
+  return half_way * (sum / (K(2.50662827463100050) * sqrt(x))) * half_way;
 }
 #endif
 #else  // integers: overflow wraps; division by zero gives 0 (NUM-004)
