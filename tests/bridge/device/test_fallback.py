@@ -125,6 +125,33 @@ def test_lists_and_scalars(chip: torch.device) -> None:
     )
 
 
+# Each reaches the host with its conjugate or negative bit set, or gives a result that has it.
+BITS = {
+    "conjugate": lambda a: torch.linalg.inv(a.conj()),
+    "transposed conjugate": lambda a: torch.linalg.eigvals(a.mH),
+    "conjugate and plain": lambda a: torch.linalg.solve(a.mH, a),
+    "negative": lambda a: torch.special.airy_ai(a.conj().imag),
+    "negative conjugate": lambda a: torch.linalg.inv(torch._neg_view(a.conj())),
+    "into a negative": lambda a: torch.special.airy_ai(a.real, out=a.clone().conj().imag),
+    "into a conjugate": lambda a: torch.linalg.inv(a, out=torch.empty_like(a).conj()),
+    "a list": lambda a: torch.linalg.multi_dot([a.conj(), a, a.mH]),
+    "written through a conjugate": lambda a: (
+        a.clone().conj().index_fill_(0, torch.tensor([1], device=a.device), 2j)
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BITS)
+def test_conjugate_and_negative_bits(chip: torch.device, case: str) -> None:
+    torch.manual_seed(0)
+    host = torch.randn(4, 4, dtype=torch.complex64) + 2 * torch.eye(4)
+    found, want = BITS[case](host.to(chip)), BITS[case](host)
+    assert chipset.fallbacks(), "nothing fell back: the case tests something else"
+    if case == "transposed conjugate":  # eigenvalues come in any order
+        found, want = (torch.view_as_real(t.cpu()).sort(0).values for t in (found, want))
+    torch.testing.assert_close(found.cpu(), want, rtol=1e-4, atol=1e-4)
+
+
 def test_wrapped_numbers_promote_as_on_the_cpu(chip: torch.device) -> None:
     x = torch.ones(3, dtype=torch.float16)
     assert torch.special.zeta(x.to(chip).float(), 2).dtype == torch.special.zeta(x.float(), 2).dtype
