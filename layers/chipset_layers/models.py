@@ -25,10 +25,10 @@ def parse_dtype(name: str) -> torch.dtype:
 def load_model(
     model: str, device: torch.device, dtype: torch.dtype, attention: str = "sdpa"
 ) -> Any:
-    """Build the ``transformers`` model of a folder or hub name on ``device``, in eval mode.
+    """Build the ``transformers`` model of a folder on ``device``, in eval mode.
 
     Args:
-        model: a Hugging Face folder (see ``chipset.fetch.models.resolve_model``) or hub name.
+        model: a Hugging Face folder; ``chipset.fetch.models.resolve_model`` makes one of a name.
         device: where the weights go.
         dtype: of the floating-point weights and of the activations.
         attention: a name in the attention-interface registry of ``transformers``.
@@ -54,7 +54,7 @@ def load_model(
 
 
 def load_tokenizer(model: str) -> Any:
-    """The tokenizer of a folder or hub name, with a pad token."""
+    """The tokenizer of a folder, with a pad token."""
     from transformers import AutoTokenizer
 
     try:

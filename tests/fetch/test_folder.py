@@ -86,7 +86,6 @@ def test_what_is_neither_folder_nor_name(tmp_path):
     for wrong in (str(tmp_path / "absent"), "nonsense", "a/b/c", "./x"):
         with pytest.raises(FetchError, match="neither a folder, nor a catalogue name"):
             resolve_model(wrong)
-    assert resolve_model("owner/name") == "owner/name"
 
 
 def test_a_training_output_stands_for_its_final_model(folder):

@@ -15,6 +15,8 @@ from chipset.fetch.folder import check_model_folder
 
 STEPS = 3  # of fetching a model; each is told before it begins
 FINAL_FOLDER = "final"  # where training leaves its result inside the output folder
+# Of a hub model: no second copy of the weights in another format.
+HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "tokenizer*", "*.model", "*.txt"]
 
 
 def model_place(name: str) -> Path:
@@ -47,11 +49,11 @@ def fetch_model(name: str, on_step: Callable[[str], None] = lambda _: None) -> t
 
 
 def resolve_model(model: str) -> str:
-    """Turn a ``--model`` argument into something that ``from_pretrained`` accepts.
+    """Turn a ``--model`` argument into a Hugging Face folder that is whole.
 
     A catalogue name is fetched if need be; a folder is checked for completeness (the output
     folder of a training stands for its final model); anything else of the form ``owner/name`` is
-    taken for a hub name.
+    taken for a name of the Hugging Face hub.
     """
     if model in MODELS:
         return str(_cached_or_fetched(model))
@@ -66,7 +68,25 @@ def resolve_model(model: str) -> str:
             f"no model '{model}': it is neither a folder, nor a catalogue name "
             f"({', '.join(MODELS)}), nor a hub name of the form owner/name"
         )
-    return model
+    return str(_from_hub(model))
+
+
+def _from_hub(name: str) -> Path:
+    """The folder of a hub model in the Hugging Face cache, downloaded where that is possible."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    try:
+        folder = Path(snapshot_download(name, allow_patterns=HUB_FILES))
+    except (OSError, ValueError) as error:  # the network, the hub's refusal; no such name
+        reason = str(error).strip().splitlines()[0]
+        raise FetchError(
+            f"no model '{name}': there is no such folder, the Hugging Face cache '{HF_HUB_CACHE}' "
+            f"does not have it, and the hub did not give it ({reason}); run 'hf download {name}' "
+            "where a network is, or give a folder"
+        ) from None
+    check_model_folder(folder)
+    return folder
 
 
 def _cached_or_fetched(name: str) -> Path:
