@@ -66,7 +66,16 @@ def _register(torch: Any) -> None:
             "process; use the one or the other"
         )
     torch.utils.rename_privateuse1_backend(BACKEND)
-    from chipset._torch import chip, dlpack, dynamo, modules, recurrent, safetensors
+    from chipset._torch import (
+        chip,
+        dlpack,
+        dynamo,
+        modules,
+        processes,
+        recurrent,
+        safetensors,
+        trainer,
+    )
 
     torch._register_device_module(BACKEND, chip)
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
@@ -79,8 +88,10 @@ def _register(torch: Any) -> None:
     dynamo.register()
     dlpack.register()
     modules.register()
+    processes.register()
     recurrent.register()
     safetensors.register()
+    trainer.register()
 
 
 def fallbacks() -> dict[str, dict[str, int]]:
