@@ -133,7 +133,8 @@ class Trial:
         """Calls with arguments that must be refused: with a text, nothing written (ERR-002)."""
         status, _ = self.attempt(**fields)
         if status not in statuses:
-            self.fail(f"answered {status.name}, not {' or '.join(s.name for s in statuses)}")
+            names = " or ".join(s.name for s in statuses)
+            self.fail(f"answered {status.name}, not {names}", refused=names)
 
     def attempt(self, **fields: Any) -> tuple[Status, str]:
         """Calls, waits, and checks what is true of every answer; returns the status and text."""
@@ -176,7 +177,10 @@ class Trial:
                 if not operand.written
                 else f"answered {status.name} but wrote to (ERR-002)"
             )
-            self.fail(f"{what} {operand.name}: element {element} from its start (byte {at})")
+            self.fail(
+                f"{what} {operand.name}: element {element} from its start (byte {at})",
+                [_byte_check(self, operand, at)],
+            )
 
     def result(self, operand: Operand) -> Array:
         """An output's elements after the call."""
@@ -230,7 +234,10 @@ class Trial:
         """The output must still be what it was."""
         differ = np.flatnonzero(self._now[id(operand)] != operand.before)
         if len(differ):
-            self.fail(f"wrote to {operand.name}, which it should leave alone")
+            self.fail(
+                f"wrote to {operand.name}, which it should leave alone",
+                [_byte_check(self, operand, int(differ[0]))],
+            )
 
     # ---- failing -------------------------------------------------------------------------------
 
@@ -257,13 +264,21 @@ class Trial:
                 given = ", ".join(f"{o.name} = {o.values[index]!s}" for o in same_shape)
                 line += f"; from {given}"
             lines.append(line)
-        self.fail("\n".join(lines))
+        first = tuple(map(int, found[0]))
+        bounds = None if interval is None else (interval[0][first], interval[1][first])
+        accepted = _accepted(actual[first], expected[first], bounds)
+        self.fail("\n".join(lines), [_element_check(self, operand, first, accepted)])
 
-    def fail(self, message: str) -> None:
-        """Raises CaseFailure with the call's operands and a script that repeats it."""
+    def fail(self, message: str, checks: Sequence[str] = (), refused: str = "") -> None:
+        """Raises CaseFailure with the call's operands and a script that repeats it.
+
+        Args:
+            checks: lines of the script that fail as the case did, after the call.
+            refused: instead: how the call must be refused.
+        """
         operands = "\n".join(f"  {o.name}: {describe(o)}" for o in self.operands)
         text = f"{self.function}{self._where()}: {message}\nwith\n{operands}"
-        raise CaseFailure(text, reproducer(self))
+        raise CaseFailure(text, reproducer(self, checks, refused))
 
 
 def _isnan(values: Array) -> Array:
@@ -321,9 +336,13 @@ def pack(values: Array) -> str:
     return base64.b85encode(zlib.compress(np.ascontiguousarray(values).tobytes(), 9)).decode()
 
 
-def reproducer(trial: Trial) -> str:
-    """About ten lines of Python that repeat a trial's call with the driver alone."""
-    names = {id(o): _identifier(o.name, i) for i, o in enumerate(trial.operands)}
+def reproducer(trial: Trial, checks: Sequence[str] = (), refused: str = "") -> str:
+    """About ten lines of Python that repeat a trial's call with the driver alone.
+
+    The script fails where the chip is wrong: by the call's own error, by one of the ``checks``, or
+    because nothing refused the call.
+    """
+    names = _names(trial)
     device = trial.context.device
     lines = [
         "import numpy as np, chipset",
@@ -347,15 +366,57 @@ def reproducer(trial: Trial) -> str:
             f"{operand.placement.strides}, {operand.placement.offset})"
         )
     fields = ", ".join(f"{k}={_spell(v, names)}" for k, v in trial.fields.items())
-    lines.append(f"chip.call({trial.function!r}, {fields})")
+    call = f"chip.call({trial.function!r}, {fields})"
+    if refused:
+        lines += ["try:", f"    {call}", "except RuntimeError as error:", "    print(error)"]
+        lines += ["else:", f"    raise AssertionError('answered OK, not {refused}')"]
+    else:
+        lines.append(call)
     for operand in trial.operands:
         if operand.written:
             host = HOST[operand.dtype]
             view = "" if host.kind != "V" else f".view({host.name!r})"
             lines.append(f"print({names[id(operand)]}.numpy(){view})")
+    lines += checks
     if any(HOST[o.dtype].kind == "V" for o in trial.operands):
         lines[0] += ", ml_dtypes"
     return "\n".join(lines) + "\n"
+
+
+def _names(trial: Trial) -> dict[int, str]:
+    return {id(o): _identifier(o.name, i) for i, o in enumerate(trial.operands)}
+
+
+def _accepted(actual: Any, expected: Any, bounds: tuple[Any, Any] | None) -> str:
+    """A condition on ``x`` that the expected element meets and the actual one does not."""
+    if isinstance(expected, (complex, np.complexfloating)):
+        return f"x == {complex(expected)!r}"
+    if not isinstance(expected, (float, np.floating)) and np.asarray(expected).dtype.kind != "V":
+        return f"x == {int(expected)}"
+    if np.isnan(float(expected)):
+        return "np.isnan(x)"
+    if bounds is not None and not bounds[0] <= float(actual) <= bounds[1]:
+        return f"{_spell(float(bounds[0]), {})} <= x <= {_spell(float(bounds[1]), {})}"
+    value = float(expected)
+    return f"x == {_spell(value, {})} and np.signbit(x) == {bool(np.signbit(value))}"
+
+
+def _element_check(trial: Trial, operand: Operand, index: tuple[int, ...], accepted: str) -> str:
+    name, host = _names(trial)[id(operand)], HOST[operand.dtype]
+    view = "'uint8'" if operand.dtype == Dtype.BOOL else repr(host.name)
+    kind = {"c": "complex", "f": "float", "V": "float"}.get(host.kind, "int")
+    element = f"x = {kind}({name}.numpy().view({view})[{index}]); "
+    return f"{element}assert {accepted}, f'{operand.name}{list(index)} is {{x}}'"
+
+
+def _byte_check(trial: Trial, operand: Operand, at: int) -> str:
+    """The byte must be what it was."""
+    whole = f"DeviceArray({_names(trial)[id(operand)]}.memory, Dtype.U8, ({len(operand.before)},))"
+    before = int(operand.before[at])
+    return (
+        f"x = int({whole}.numpy()[{at}]); "
+        f"assert x == {before}, f'byte {at} of {operand.name} is {{x}}, was {before}'"
+    )
 
 
 def _identifier(name: str, index: int) -> str:
