@@ -20,7 +20,7 @@ from chipset_conformance.oracles.attention import Options
 from chipset_conformance.trial import Trial, together
 
 # Tiles of 16, 32, 64 and 128 keys: one less, equal, one more, and three and a bit.
-KEYS = (1, 2, 15, 16, 17, 33, 64, 65, 127, 129, 391)
+KEYS = (1, 2, 15, 16, 17, 33, 64, 65, 127, 129, 391, 1025)
 TILES = (16, 32, 64, 128)
 
 

@@ -53,6 +53,10 @@ How how(int op, char held, double p) {
     case CHIPSET_REDUCE_OP_NORM:
       if (p == 2) return {"(CV(A, x) * CV(A, x))", "((a) + (b))", "0", "sqrt(a)"};
       if (p == 1) return {"fabs(CV(A, x))", "((a) + (b))", "0", "(a)"};
+      // By the bits, all but the sign: LLVM compares halves with zero as halves, and PoCL 3.1,
+      // which has no arithmetic for them, crashes.
+      if (p == 0 && held == 'f')
+        return {"CV(A, TRUTH((AS_ui(x) << 1) != 0u))", "((a) + (b))", "0", "(a)"};
       if (p == 0) return {"CV(A, TRUTH((x) != K(0)))", "((a) + (b))", "0", "(a)"};
       if (std::isinf(p) && p > 0)
         return {"fabs(CV(A, x))", "((a) > (b) || (a) != (a) ? (a) : (b))", "0", "(a)"};
