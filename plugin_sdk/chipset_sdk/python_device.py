@@ -291,6 +291,9 @@ class PythonDevice:
                     fields["stream"] = arguments[0]
                 method(**fields)
                 return
+            for i in outputs:
+                if types[i] == "void**":  # NULL unless OK
+                    _write(types[i], arguments[i], None)
             inputs = [a or 0 for i, a in enumerate(arguments) if i not in outputs]
             result = method(*inputs)
             if function.name == "device_info":
