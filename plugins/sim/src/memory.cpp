@@ -33,6 +33,8 @@ struct Space {
   std::uint64_t cursor = 0;
   std::uint64_t quarantined = 0;
   std::map<std::uintptr_t, Allocation> blocks;  // by base; live ones and freed ones
+  // What each synchronization looks through: freed blocks are many.
+  std::map<std::uintptr_t, Allocation*> live;
   std::uint64_t used = 0;
 };
 
@@ -256,13 +258,15 @@ chipset_status allocate(std::int32_t device, std::int32_t kind, std::uint64_t by
   repair_red_zones(a);
   space.used += bytes;
   *out = reinterpret_cast<void*>(a.base);
-  space.blocks.insert_or_assign(a.base, std::move(a));
+  const std::uintptr_t base = a.base;
+  space.live[base] = &space.blocks.insert_or_assign(base, std::move(a)).first->second;
   return CHIPSET_STATUS_OK;
 }
 
 void release(Allocation& a) {
   check_red_zones(a);
   Space& space = *space_of(a.base);
+  space.live.erase(a.base);
   if (a.kind == CHIPSET_MEMORY_KIND_HOST)
     mprotect(reinterpret_cast<void*>(a.base), round_up(a.bytes, kPage), PROT_NONE);
   const Span slot = slot_of(a);
@@ -296,17 +300,16 @@ Allocation* find_live(std::uintptr_t at) {
 }
 
 void check_red_zones(std::int32_t device, bool all) {
-  for (auto& [base, a] : memory().devices[static_cast<std::size_t>(device)].blocks)
-    if (a.freed == 0 && (all || a.dirty)) check_red_zones(a);
-  for (auto& [base, a] : memory().pinned.blocks)
-    if (a.freed == 0 && a.device == device) check_red_zones(a);
+  for (auto& [base, a] : memory().devices[static_cast<std::size_t>(device)].live)
+    if (all || a->dirty) check_red_zones(*a);
+  for (auto& [base, a] : memory().pinned.live)
+    if (a->device == device) check_red_zones(*a);
 }
 
 std::vector<const Allocation*> live_allocations() {
   std::vector<const Allocation*> out;
   const auto add = [&](const Space& space) {
-    for (const auto& [base, a] : space.blocks)
-      if (a.freed == 0) out.push_back(&a);
+    for (const auto& [base, a] : space.live) out.push_back(a);
   };
   for (const Space& space : memory().devices) add(space);
   add(memory().pinned);
