@@ -133,7 +133,7 @@ BITS = {
     "negative": lambda a: torch.special.airy_ai(a.conj().imag),
     "negative conjugate": lambda a: torch.linalg.inv(torch._neg_view(a.conj())),
     "into a negative": lambda a: torch.special.airy_ai(a.real, out=a.clone().conj().imag),
-    "into a conjugate": lambda a: torch.linalg.inv(a, out=torch.empty_like(a).conj()),
+    "into a conjugate": lambda a: torch.linalg.inv(a, out=torch.zeros_like(a).conj()),
     "a list": lambda a: torch.linalg.multi_dot([a.conj(), a, a.mH]),
     "written through a conjugate": lambda a: (
         a.clone().conj().index_fill_(0, torch.tensor([1], device=a.device), 2j)
