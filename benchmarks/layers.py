@@ -81,8 +81,8 @@ def step(found: dict[str, Any]) -> str:
             "|---|---|---|---|",
             *rows,
             "",
-            f"Time of the device over the host's: **{found['ratio']:.3f}** (bar {bar}, goal {goal}); "
-            f"host fallbacks: {found['fallback_calls']}.",
+            f"Time of the device over the host's: **{found['ratio']:.3f}** "
+            f"(bar {bar}, goal {goal}); host fallbacks: {found['fallback_calls']}.",
         ]
     )
 

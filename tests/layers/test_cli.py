@@ -81,6 +81,19 @@ def test_train_then_compress_then_generate(run, tiny_model, instructions, tmp_pa
                  "--max-new-tokens", 3, "--json"))  # fmt: skip
 
 
+def test_compress_names_a_bad_model_or_folder_before_it_fetches(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "chipset.fetch.datasets.resolve_data", lambda _: pytest.fail("fetched the text first")
+    )
+    output = tmp_path / "q"
+    status, _, err = run("compress", *DEVICE, "--model", "/nonexistent/x", "--output", output)
+    assert status == 1 and "no model '/nonexistent/x'" in err
+    (tmp_path / "file").write_text("")
+    output = tmp_path / "file" / "q"
+    status, _, err = run("compress", *DEVICE, "--model", "/nonexistent/x", "--output", output)
+    assert status == 1 and "cannot be written" in err
+
+
 def test_bench_dispatch_shows_both_sides(run):
     found = document(run("bench", "dispatch", *DEVICE, "--only", "add", "--only", "mm", "--json"))
     assert [row["operator"] for row in found["operators"]] == ["add", "mm"]

@@ -43,14 +43,17 @@ def compress(
         from chipset.fetch.models import resolve_model
         from chipset_layers.compression.compress import CompressConfig, compress_model
         from chipset_layers.compression.perplexity import held_out
+        from chipset_layers.files import prepare_output
         from chipset_layers.models import parse_dtype
 
+        prepare_output(output)
+        folder = resolve_model(model)
         text = None
         if eval_text != "none":
             text = held_out(resolve_data(eval_text).read_text(encoding="utf-8"))
         chip = select_device(device)
         config = CompressConfig(
-            model=resolve_model(model),
+            model=folder,
             output=output,
             device=chip.torch,
             dtype=parse_dtype(dtype),
