@@ -149,7 +149,7 @@ bool evaluate_shared(int32_t op, T* R, const T* X, const T* Y, const T* Z, const
     CHIPSET_SDK_OP(CLAMP, clamp(x, p[0], p[1]))
     CHIPSET_SDK_OP(CLAMP_TENSOR, minimum(maximum(x, y), z))
     CHIPSET_SDK_OP(WHERE, x != 0 ? y : z)
-    CHIPSET_SDK_OP(THRESHOLD_BACKWARD, y > p[0] ? x : 0)
+    CHIPSET_SDK_OP(THRESHOLD_BACKWARD, y > p[0] || y != y ? x : 0)
     CHIPSET_SDK_OP(LEAKY_RELU_BACKWARD, y > 0 ? x : p[0] * x)
     CHIPSET_SDK_OP(HARDTANH_BACKWARD, y > p[0] && y < p[1] ? x : 0)
     CHIPSET_SDK_OP(HEAVISIDE, x == 0 ? y : x != x ? x : x > 0)
