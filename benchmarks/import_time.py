@@ -3,8 +3,8 @@
     python benchmarks/import_time.py [--device cpu] [--rounds 11]
 
 Bars: ``import chipset`` 0.3 s (torch stays out); with torch already imported, ``chipset.select``
-up to the first tensor on the chip 0.3 s. For comparison: an empty interpreter, and ``import
-torch``. The sides take turns; wall time as each process measures it itself, medians.
+up to the first tensor on the chip 0.3 s. For comparison: ``import torch``. The sides take turns;
+wall time as each process measures it itself, medians.
 """
 
 from __future__ import annotations

@@ -204,7 +204,7 @@ class PointwiseOp(IntEnum):
     GELU_ERF_BACKWARD = 99  # y input
     GELU_TANH_BACKWARD = 100  # y input
     SOFTPLUS_BACKWARD = 101  # y input; beta p0, threshold p1
-    THRESHOLD_BACKWARD = 102  # y > p0 ? x : 0
+    THRESHOLD_BACKWARD = 102  # y <= p0 ? 0 : x
     LEAKY_RELU_BACKWARD = 103  # y > 0 ? x : p0*x
     ELU_BACKWARD = 104  # y input (p3 = 0) or result (p3 = 1); alpha p0, scale p1, input scale p2
     HARDTANH_BACKWARD = 105  # p0 < y < p1 ? x : 0

@@ -10,17 +10,10 @@
 #include <thread>
 #include <vector>
 
+#include "require.h"
 #include "runtime.h"
 
 namespace rt = chipset::runtime;
-
-#define REQUIRE(condition)                                                               \
-  do {                                                                                   \
-    if (!(condition)) {                                                                  \
-      std::fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #condition); \
-      std::abort();                                                                      \
-    }                                                                                    \
-  } while (false)
 
 namespace {
 

@@ -480,8 +480,7 @@ OPS: dict[PointwiseOp, Op] = {
     _O.GELU_TANH_BACKWARD: _formula(2, _gelu_tanh_backward),
     _O.SOFTPLUS_BACKWARD: _formula(2, _softplus_backward, (1, 20), (2, 7)),
     _O.THRESHOLD_BACKWARD: Op(
-        2, "exact", FLOAT, lambda v, p: np.where(v[1] > p[0], v[0], 0), ((0.5,), (0,)),
-        open=_nan_operand(1),
+        2, "exact", FLOAT, lambda v, p: np.where(v[1] <= p[0], 0, v[0]), ((0.5,), (0,)),
     ),
     _O.LEAKY_RELU_BACKWARD: Op(
         2, "exact", FLOAT,

@@ -329,7 +329,7 @@ typedef int32_t chipset_pointwise_op;
 #define CHIPSET_POINTWISE_OP_GELU_ERF_BACKWARD 99  // y input
 #define CHIPSET_POINTWISE_OP_GELU_TANH_BACKWARD 100  // y input
 #define CHIPSET_POINTWISE_OP_SOFTPLUS_BACKWARD 101  // y input; beta p0, threshold p1
-#define CHIPSET_POINTWISE_OP_THRESHOLD_BACKWARD 102  // y > p0 ? x : 0
+#define CHIPSET_POINTWISE_OP_THRESHOLD_BACKWARD 102  // y <= p0 ? 0 : x
 #define CHIPSET_POINTWISE_OP_LEAKY_RELU_BACKWARD 103  // y > 0 ? x : p0*x
 // y input (p3 = 0) or result (p3 = 1); alpha p0, scale p1, input scale p2
 #define CHIPSET_POINTWISE_OP_ELU_BACKWARD 104

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from chipset_layers.errors import LayerError
+
 HOST = torch.device("cpu")
 BURST = 200  # calls that are timed together
 ROUNDS = 60  # bursts per side
@@ -38,7 +40,7 @@ def _measure(device: torch.device, only: list[str] | None) -> list[dict[str, Any
     sides = [cases(HOST), cases(device)]
     unknown = set(only or []) - sides[0].keys()
     if unknown:
-        raise ValueError(
+        raise LayerError(
             f"no such operator in this benchmark: {', '.join(sorted(unknown))}; "
             f"there are {', '.join(sides[0])}"
         )

@@ -17,14 +17,7 @@
 #include <vector>
 
 #include "chipset/chipset.h"
-
-#define REQUIRE(condition)                                                               \
-  do {                                                                                   \
-    if (!(condition)) {                                                                  \
-      std::fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #condition); \
-      std::abort();                                                                      \
-    }                                                                                    \
-  } while (false)
+#include "require.h"
 
 namespace harness {
 
