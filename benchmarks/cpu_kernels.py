@@ -295,6 +295,21 @@ def quantized() -> Iterator[Case]:
                 "gemm_quantized", f"int8, {dtype_name} 1x{k}x{n}", chip, others, 2.0 * k * n,
                 size_of(w),
             )  # fmt: skip
+    for k, n in LAYERS:
+        for m in ROWS:  # torch multiplies int8 through the oneDNN that it carries, without scales
+            x, w = (torch.randint(-127, 128, size, dtype=torch.int8) for size in ((m, k), (n, k)))
+            d, product = torch.empty(m, n), torch.empty(m, n, dtype=torch.int32)
+            chip = Chip(
+                "gemm_quantized", "GemmQuantizedArgs", x=x, x_scale=torch.rand(m), w=w,
+                w_scale=torch.rand(n, 1), d=d,
+            )  # fmt: skip
+            others = {
+                "torch._int_mm": lambda x=x, w=w, out=product: torch._int_mm(x, w.t(), out=out)
+            }
+            yield Case(
+                "gemm_quantized", f"int8 x int8 {m}x{k}x{n}", chip, others, 2.0 * m * k * n,
+                size_of(x, w, d),
+            )  # fmt: skip
 
 
 def small(native: Any) -> list[tuple[str, float]]:

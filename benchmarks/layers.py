@@ -8,6 +8,7 @@ Each section is one ``chipset … --json`` command, both sides in one run.
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import os
 import platform
@@ -61,9 +62,31 @@ def heading(device: str) -> str:
     return (
         f"# Layers, measured on `--device {device}`\n\n"
         "Written by `python benchmarks/layers.py`. Model: SmolLM2-135M-Instruct. "
-        f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}; the machine's "
+        f"{processor()}, {os.cpu_count()} cores, torch {torch.__version__}, "
+        f"{datetime.date.today()}, commit {commit()}; the machine's "
         f"5-minute load before the run was {load:.1f}. Only a ratio within one run counts."
     )
+
+
+def processor() -> str:
+    """As Linux names it, with the numbers of its family: a virtual machine may hide the name."""
+    found = {}
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].splitlines():
+        key, _, value = line.partition(":")
+        found[key.strip()] = value.strip()
+    name = found.get("model name", platform.machine())
+    return f"{name} (family {found.get('cpu family', '?')}, model {found.get('model', '?')})"
+
+
+def commit() -> str:
+    done = subprocess.run(
+        ["git", "describe", "--always", "--dirty"],
+        cwd=PAGE.parent,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    return done.stdout.strip() or "unknown"
 
 
 def step(found: dict[str, Any]) -> str:
