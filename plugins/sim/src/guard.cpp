@@ -96,24 +96,26 @@ void on_fault(int, siginfo_t* info, void* context) {
   std::unique_lock lock(simulator_mutex(), std::try_to_lock);
   for (int i = 0; !lock.owns_lock() && i < 1000000; ++i) lock.try_lock();
   const Allocation* a = find(at);
-  const std::string target =
-      text("byte ", a == nullptr ? 0 : static_cast<std::int64_t>(at - a->base), " of ",
-           a == nullptr ? "no allocation" : text_of(*a));
+  // Only for a report: a legal access goes on, and its thread may be inside malloc.
+  const auto target = [&] {
+    return text("byte ", a == nullptr ? 0 : static_cast<std::int64_t>(at - a->base), " of ",
+                a == nullptr ? "no allocation" : text_of(*a));
+  };
   if (device) {
     report_and_pass_on(text("MEM-003: the host ", verb, " device memory at ", info->si_addr, ", ",
-                            target, "; copy it with mem_copy (Tensor.cpu()) instead"));
+                            target(), "; copy it with mem_copy (Tensor.cpu()) instead"));
     return;
   }
   for (const Flight& f : flights())
     if (at >= f.begin && at < f.end) {
-      report_and_pass_on(text("ASY-002: the host ", verb, " ", target, ", used by ", text_of(f)));
+      report_and_pass_on(text("ASY-002: the host ", verb, " ", target(), ", used by ", text_of(f)));
       return;
     }
   const bool live = a != nullptr && a->freed == 0 &&
                     at < a->base + (a->bytes + kPage - 1) / kPage * kPage && at >= a->base;
   if (!live) {
     report_and_pass_on(text("MEM-004: the host ", verb, " page-locked memory at ", info->si_addr,
-                            " outside of any live allocation: ", target));
+                            " outside of any live allocation: ", target()));
     return;
   }
   // A neighbour of a copy's range on the same page: legal. The checksum still watches the range.
