@@ -9,6 +9,7 @@
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/silu.h>
+#include <ATen/ops/stack.h>
 #include <torch/library.h>
 
 #include "pointwise.h"
@@ -17,7 +18,32 @@
 namespace chipset::bridge {
 namespace {
 
-// ---- linear_int8: x [..., K], weights I8 [N, K], scale F32 [N] ------------------------------
+// ---- linear_int8, linear_int4: x [..., K], N rows of weights with scales F32 ------------------
+
+// out = x @ dequantize(w)^T + bias with scale [N, G]; false where the chip has no such function.
+bool multiply_quantized(const at::Tensor& out, const at::Tensor& x, const chipset_tensor& w,
+                        const at::Tensor& scale, const at::Tensor& bias) {
+  const at::Tensor rows = x.reshape({-1, x.size(-1)});
+  const chipset_tensor a = view(rows), s = view(scale), d = view(out.view({-1, out.size(-1)}));
+  chipset_tensor b;
+  auto args = arguments<chipset_gemm_quantized_args>();
+  args.group_size = scale.size(1) == 1 ? 0 : x.size(-1) / scale.size(1);
+  args.x = &a;
+  args.w = &w;
+  args.w_scale = &s;
+  args.d = &d;
+  if (bias.defined()) {
+    b = view(bias);
+    args.bias = &b;
+  }
+  return call<&chipset_api::gemm_quantized>(x.get_device(), args);
+}
+
+at::Tensor empty_product(const at::Tensor& x, int64_t columns) {
+  at::DimVector sizes(x.sizes());
+  sizes.back() = columns;
+  return empty(sizes, x.scalar_type(), x.get_device());
+}
 
 at::Tensor linear_int8(const at::Tensor& x, const at::Tensor& qweight, const at::Tensor& scale,
                        const std::optional<at::Tensor>& bias) {
@@ -29,30 +55,47 @@ at::Tensor linear_int8(const at::Tensor& x, const at::Tensor& qweight, const at:
   TORCH_CHECK(scale.numel() == qweight.size(0) && scale.scalar_type() == at::kFloat,
               "linear_int8: scale must be float32 [N] with N = ", qweight.size(0), ", but is ",
               scale.scalar_type(), " ", scale.sizes());
-  at::DimVector sizes(x.sizes());
-  sizes.back() = qweight.size(0);
-  at::Tensor out = empty(sizes, x.scalar_type(), x.get_device());
+  at::Tensor out = empty_product(x, qweight.size(0));
   if (out.numel() == 0) return out;
-  const at::Tensor rows = x.reshape({-1, x.size(-1)});
   const at::Tensor shift =
       bias.has_value() && bias->defined() ? bias->to(x.scalar_type()) : at::Tensor();
-  const chipset_tensor a = view(rows), w = view(qweight), s = view(scale.view({-1, 1})),
-                       d = view(out.view({-1, qweight.size(0)}));
-  chipset_tensor b;
-  auto args = arguments<chipset_gemm_quantized_args>();
-  args.x = &a;
-  args.w = &w;
-  args.w_scale = &s;
-  args.d = &d;
-  if (shift.defined()) {
-    b = view(shift);
-    args.bias = &b;
-  }
-  if (call<&chipset_api::gemm_quantized>(x.get_device(), args)) return out;
+  if (multiply_quantized(out, x, view(qweight), scale.view({-1, 1}), shift)) return out;
   // Every int8 is exact in bf16: take the product unscaled, then scale the sum.
   at::Tensor y = at::linear(x, qweight.to(x.scalar_type())).mul(scale);
   if (shift.defined()) y = y.add(shift);
   return y.to(x.scalar_type());
+}
+
+// As chipset_layers.nibbles has it: the even column in the low half, in two's complement.
+at::Tensor dequantize_int4(const at::Tensor& qweight, const at::Tensor& scale) {
+  const at::Tensor halves =
+      at::stack({qweight.bitwise_and(15), qweight.bitwise_right_shift(4)}, -1).flatten(1);
+  const at::Tensor values = halves.bitwise_xor(8).to(at::kFloat).sub(8);
+  return values.view({scale.size(0), scale.size(1), -1}).mul(scale.unsqueeze(-1)).flatten(1);
+}
+
+at::Tensor linear_int4(const at::Tensor& x, const at::Tensor& qweight, const at::Tensor& scale,
+                       const std::optional<at::Tensor>& bias) {
+  TORCH_CHECK(qweight.scalar_type() == at::kByte && qweight.dim() == 2,
+              "linear_int4: qweight must be uint8 [N, K / 2], but is ", qweight.scalar_type(), " ",
+              qweight.sizes());
+  TORCH_CHECK(x.dim() >= 1 && x.size(-1) == 2 * qweight.size(1), "linear_int4: x ", x.sizes(),
+              " does not fit qweight ", qweight.sizes(), " [N, K / 2]");
+  TORCH_CHECK(scale.dim() == 2 && scale.size(0) == qweight.size(0) && scale.size(1) > 0 &&
+                  x.size(-1) % scale.size(1) == 0 && scale.scalar_type() == at::kFloat,
+              "linear_int4: scale must be float32 [N, G] with N = ", qweight.size(0),
+              " and G a divisor of K = ", x.size(-1), ", but is ", scale.scalar_type(), " ",
+              scale.sizes());
+  at::Tensor out = empty_product(x, qweight.size(0));
+  if (out.numel() == 0) return out;
+  const at::Tensor shift =
+      bias.has_value() && bias->defined() ? bias->to(x.scalar_type()) : at::Tensor();
+  const at::Tensor packed = qweight.contiguous();
+  chipset_tensor w = view(packed);
+  w.dtype = CHIPSET_DTYPE_I4;
+  w.shape[1] = w.stride[0] = x.size(-1);
+  if (multiply_quantized(out, x, w, scale, shift)) return out;
+  return at::linear(x, dequantize_int4(packed, scale).to(x.scalar_type()), shift);
 }
 
 // ---- rms_norm over the last dimension -------------------------------------------------------
@@ -186,6 +229,7 @@ at::Tensor attention_paged(const at::Tensor& q, const at::Tensor& k_cache,
 
 TORCH_LIBRARY_IMPL(chipset, PrivateUse1, m) {
   m.impl("linear_int8", linear_int8);
+  m.impl("linear_int4", linear_int4);
   m.impl("rms_norm", rms_norm);
   m.impl("rotary", rotary);
   m.impl("swiglu", swiglu);

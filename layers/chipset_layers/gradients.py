@@ -13,10 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from chipset_layers.nibbles import dequantize_int4, unpack_nibbles
+
 Saved = Any  # what torch hands from the forward to the backward
 
 
-def _linear_int8_setup(ctx: Saved, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _linear_setup(ctx: Saved, inputs: tuple[Any, ...], output: Tensor) -> None:
     x, qweight, scale, _ = inputs
     ctx.save_for_backward(x, qweight, scale)
 
@@ -33,6 +35,22 @@ def _linear_int8_backward(ctx: Saved, grad: Tensor) -> tuple[Tensor | None, ...]
         product = F.linear(x, weight).reshape(rows.shape)
         wide = torch.promote_types(x.dtype, torch.float32)
         grad_scale = (rows.to(wide) * product.to(wide)).sum(0).to(scale.dtype)
+    if ctx.needs_input_grad[3]:
+        grad_bias = rows.sum(0)
+    return grad_x, None, grad_scale, grad_bias
+
+
+def _linear_int4_backward(ctx: Saved, grad: Tensor) -> tuple[Tensor | None, ...]:
+    """The weights are integers and have no gradient; their scales have."""
+    x, qweight, scale = ctx.saved_tensors
+    grad_x = grad_scale = grad_bias = None
+    rows = grad.reshape(-1, grad.shape[-1])
+    if ctx.needs_input_grad[0]:
+        grad_x = grad @ dequantize_int4(qweight, scale).to(grad.dtype)
+    if ctx.needs_input_grad[2]:
+        grad_weight = (rows.T @ x.reshape(-1, x.shape[-1])).to(scale.dtype)
+        steps = grad_weight * unpack_nibbles(qweight).to(scale.dtype)
+        grad_scale = steps.view(*scale.shape, -1).sum(-1)
     if ctx.needs_input_grad[3]:
         grad_bias = rows.sum(0)
     return grad_x, None, grad_scale, grad_bias
@@ -111,7 +129,8 @@ def _attention_paged_backward(ctx: Saved, grad: Tensor) -> tuple[Tensor | None, 
 
 
 GRADIENTS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
-    "linear_int8": (_linear_int8_backward, _linear_int8_setup),
+    "linear_int8": (_linear_int8_backward, _linear_setup),
+    "linear_int4": (_linear_int4_backward, _linear_setup),
     "rms_norm": (_rms_norm_backward, _rms_norm_setup),
     "rotary": (_rotary_backward, _rotary_setup),
     "swiglu": (_swiglu_backward, _swiglu_setup),

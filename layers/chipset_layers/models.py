@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from chipset_layers.compression.storage import check_scheme, load_into, tie_quantized
+from chipset_layers.compression.storage import load_into, scheme_of, tie_embeddings
 from chipset_layers.errors import LayerError
 
 DTYPES = {"bf16": torch.bfloat16, "f32": torch.float32, "f16": torch.float16}
@@ -46,10 +46,9 @@ def load_model(
             model, dtype=dtype, attn_implementation=attention
         )
     else:
-        check_scheme(scheme)
-        loaded = _build_quantized(Path(model), dtype, attention)
+        loaded = _build_quantized(Path(model), dtype, attention, scheme_of(scheme))
     loaded = loaded.to(device)
-    tie_quantized(loaded)
+    tie_embeddings(loaded)
     return loaded.eval()
 
 
@@ -85,7 +84,7 @@ def _quantization(folder: Path) -> dict[str, Any] | None:
     return scheme
 
 
-def _build_quantized(folder: Path, dtype: torch.dtype, attention: str) -> Any:
+def _build_quantized(folder: Path, dtype: torch.dtype, attention: str, scheme: str) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
     from transformers.initialization import no_init_weights
 
@@ -98,5 +97,5 @@ def _build_quantized(folder: Path, dtype: torch.dtype, attention: str) -> Any:
     tensors: dict[str, torch.Tensor] = {}
     for shard in sorted(folder.glob("*.safetensors")):
         tensors.update(load_file(shard))
-    load_into(model, tensors, dtype)
+    load_into(model, tensors, dtype, scheme)
     return model

@@ -14,9 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from chipset_layers import gradients
+from chipset_layers.nibbles import dequantize_int4
 
 SCHEMAS = {
     "linear_int8": "(Tensor x, Tensor qweight, Tensor scale, Tensor? bias) -> Tensor",
+    "linear_int4": "(Tensor x, Tensor qweight, Tensor scale, Tensor? bias) -> Tensor",
     "rms_norm": "(Tensor x, Tensor weight, float eps) -> Tensor",
     "rotary": "(Tensor q, Tensor k, Tensor cos, Tensor sin) -> (Tensor, Tensor)",
     "attention_paged": (
@@ -60,6 +62,23 @@ def linear_int8_cpu(x: Tensor, qweight: Tensor, scale: Tensor, bias: Tensor | No
     if bias is not None:
         y = y + bias
     return y.to(x.dtype).view(*x.shape[:-1], qweight.shape[0])
+
+
+def linear_int4(x: Tensor, qweight: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
+    """``x @ dequantize(qweight, scale).T + bias``: int4 weights, floating-point activations.
+
+    Args:
+        x: f32, bf16 or f16 ``[..., K]``, K even.
+        qweight: uint8 ``[N, K / 2]``: two weights a byte, the even column in the low half, each in
+            two's complement, symmetric (zero point 0).
+        scale: f32 ``[N, G]``: one for each K / G neighbours in a row; G divides K.
+        bias: ``[N]`` or None.
+
+    Returns:
+        ``[..., N]`` in the dtype of ``x``.
+    """
+    weight = dequantize_int4(qweight, scale).to(x.dtype)
+    return F.linear(x, weight, None if bias is None else bias.to(x.dtype))
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -181,7 +200,7 @@ def _attention_gathered(
     return y.reshape(tokens, heads, dim)
 
 
-def _meta_linear_int8(x: Tensor, qweight: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
+def _meta_linear(x: Tensor, qweight: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
     return x.new_empty(*x.shape[:-1], qweight.shape[0])
 
 
@@ -191,6 +210,7 @@ def _meta_attention_paged(q: Tensor, *rest: object) -> Tensor:
 
 COMPOSED = {
     "linear_int8": linear_int8,
+    "linear_int4": linear_int4,
     "rms_norm": rms_norm,
     "rotary": rotary,
     "attention_paged": attention_paged,
@@ -204,7 +224,8 @@ def _register() -> torch.library.Library:
         library.define(name + schema)
         library.impl(name, COMPOSED[name], "CompositeExplicitAutograd")
     library.impl("linear_int8", linear_int8_cpu, "CPU")
-    library.impl("linear_int8", _meta_linear_int8, "Meta")
+    library.impl("linear_int8", _meta_linear, "Meta")
+    library.impl("linear_int4", _meta_linear, "Meta")
     library.impl("attention_paged", _meta_attention_paged, "Meta")
     gradients.register(library)
     return library

@@ -86,3 +86,10 @@ def instructions(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("data") / "count.json"
     path.write_text(json.dumps(rows))
     return path
+
+
+@pytest.fixture(scope="session")
+def narrow_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its MLP is no multiple of 32 wide."""
+    folder = tmp_path_factory.mktemp("models") / "narrow"
+    return build_model(folder, tied=True, intermediate_size=80)

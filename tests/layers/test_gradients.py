@@ -7,6 +7,7 @@ import torch
 
 import chipset_layers.ops  # noqa: F401  (defines torch.ops.chipset)
 from chipset_layers import gradients, ops
+from chipset_layers.nibbles import pack_nibbles
 
 chip = torch.ops.chipset
 
@@ -19,8 +20,10 @@ def cases() -> dict[str, tuple[object, ...]]:
     torch.manual_seed(0)
     qweight = torch.randint(-20, 20, (5, 6), dtype=torch.int8)
     scale = (torch.rand(5) / 10).double().requires_grad_()
+    scales = (torch.rand(5, 3) / 10).double().requires_grad_()
     return {
         "linear_int8": (real(2, 3, 6), qweight, scale, real(5)),
+        "linear_int4": (real(2, 3, 6), pack_nibbles(qweight % 16 - 8), scales, real(5)),
         "rms_norm": (real(2, 3, 6), real(6), 1e-5),
         "rotary": (real(2, 4, 3, 8), real(2, 2, 3, 8), real(1, 3, 8), real(1, 3, 8)),
         "swiglu": (real(3, 4), real(3, 4)),
@@ -51,7 +54,7 @@ class LinearInt8(torch.autograd.Function):
     def forward(x, qweight, scale, bias):  # type: ignore[override]
         return x @ (qweight.to(x.dtype) * scale[:, None]).T + bias
 
-    setup_context = staticmethod(gradients._linear_int8_setup)
+    setup_context = staticmethod(gradients._linear_setup)
     backward = staticmethod(gradients._linear_int8_backward)
 
 
@@ -65,7 +68,7 @@ def test_gradients_are_those_of_the_composed_form(name: str, dtype: torch.dtype)
     found, want = [], []
     for function, into in ((getattr(chip, name), found), (ops.COMPOSED[name], want)):
         inputs = [
-            v.detach().to(torch.float32 if i == 2 and name == "linear_int8" else dtype)
+            v.detach().to(torch.float32 if i == 2 and name.startswith("linear_int") else dtype)
             .requires_grad_()
             if isinstance(v, torch.Tensor) and v.is_floating_point()
             else v

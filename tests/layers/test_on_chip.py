@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 
 import chipset
 from chipset_layers.compression.compress import CompressConfig, compress_model
+from chipset_layers.compression.storage import SCHEMES
 from chipset_layers.inference.engine import Engine, EngineConfig
 from chipset_layers.inference.sequence import SamplingParams
 from chipset_layers.models import load_model
@@ -48,9 +49,12 @@ def test_a_seed_draws_the_same_tokens_as_on_torch(tiny_model, chip):
     assert generate(tiny_model, chip, params)[0] == generate(tiny_model, HOST, params)[0]
 
 
-def test_int8_weights_give_the_tokens_of_torch(tiny_model, chip, tmp_path):
-    result = compress_model(CompressConfig(str(tiny_model), tmp_path / "q", chip))
-    reference = compress_model(CompressConfig(str(tiny_model), tmp_path / "r", HOST))
+@pytest.mark.parametrize("weights", SCHEMES)
+def test_compressed_weights_give_the_tokens_of_torch(weights, tiny_model, chip, tmp_path):
+    result, reference = (
+        compress_model(CompressConfig(str(tiny_model), tmp_path / name, device, weights=weights))
+        for name, device in (("q", chip), ("r", HOST))
+    )
     stored, expected = (load_file(f"{r.output}/model.safetensors") for r in (result, reference))
     assert all(torch.equal(stored[name], expected[name]) for name in expected)
     params = SamplingParams(max_new_tokens=12, ignore_eos=True)

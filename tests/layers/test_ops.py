@@ -7,6 +7,7 @@ import torch
 
 import chipset_layers.ops
 from chipset_layers import ops
+from chipset_layers.nibbles import pack_nibbles, unpack_nibbles
 
 FLOATS = [torch.float32, torch.bfloat16, torch.float16]
 chip = torch.ops.chipset
@@ -40,6 +41,27 @@ def test_linear_int8_takes_odd_widths_and_strided_weights():
     scale = torch.rand(5)
     exact = x.double() @ (qweight.double() * scale.double()[:, None]).T
     close(chip.linear_int8(x, qweight, scale, None), exact)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("rows", [(1,), (2, 3), (40,), (0,)])
+@pytest.mark.parametrize("groups", [1, 2, 8])
+def test_linear_int4_is_the_dequantised_product(dtype, rows, groups):
+    torch.manual_seed(1)
+    x = torch.randn(*rows, 32).to(dtype)
+    values = torch.randint(-8, 8, (24, 32), dtype=torch.int8)
+    scale, offset = torch.rand(24, groups) / 10, torch.randn(24).to(dtype)
+    found = chip.linear_int4(x, pack_nibbles(values), scale, offset)
+    assert found.dtype == dtype and found.shape == (*rows, 24)
+    if x.numel():
+        weight = values.double() * scale.double().repeat_interleave(32 // groups, 1)
+        close(found, x.double() @ weight.T + offset.double())
+
+
+def test_nibbles_are_the_low_half_first_in_twos_complement():
+    values = torch.tensor([[1, -1, -8, 7]], dtype=torch.int8)
+    assert pack_nibbles(values).tolist() == [[0xF1, 0x78]]
+    assert torch.equal(unpack_nibbles(pack_nibbles(values)), values)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

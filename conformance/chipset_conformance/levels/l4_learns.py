@@ -57,8 +57,9 @@ def smollm_cases() -> Iterator[Case]:
         ("loss-and-gradients", check_smollm_gradients),
         ("sft-curve", check_smollm_curve),
         ("greedy", check_smollm_greedy),
-        ("int8", check_smollm_int8),
-        ("int4-layer", check_smollm_int4),
+        ("int8", partial(check_smollm_compressed, weights="int8", most_loss=0.01, most_bytes=0.3)),
+        # Plain rounding to four bits costs this model 7 % of the loss; the table stays in float32.
+        ("int4", partial(check_smollm_compressed, weights="int4", most_loss=0.1, most_bytes=0.33)),
     ):
         yield Case(f"learns/{SMOLLM}/{name}", (), run, group=GROUP, timeout_s=LONG_S)
 
@@ -248,24 +249,27 @@ def check_smollm_greedy(context: Context) -> None:
     counted(context)
 
 
-def check_smollm_int8(context: Context) -> None:
+def check_smollm_compressed(
+    context: Context, weights: str, most_loss: float, most_bytes: float
+) -> None:
     """What ``chipset compress`` does: quantised and stored on the chip, loaded and scored on it.
 
-    It costs at most one part in a hundred of the loss, and the stored file means on the chip what
-    it means to the reference.
+    It costs at most ``most_loss`` of the loss, the file has at most ``most_bytes`` of the float32
+    bytes, and means on the chip what it means to the reference.
     """
     from chipset_layers.compression.compress import CompressConfig, compress_model
     from chipset_layers.compression.perplexity import perplexity
     from chipset_layers.models import load_model, load_tokenizer
 
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch) / "int8"
+        folder = Path(scratch) / weights
         result = compress_model(
             CompressConfig(
                 model=str(smollm_folder()),
                 output=folder,
                 device=context.device.torch,
                 dtype=torch.float32,
+                weights=weights,
                 eval_text=TEXT,
             )
         )
@@ -275,44 +279,14 @@ def check_smollm_int8(context: Context) -> None:
         raise CaseFailure("the compressed model was not scored")
     before, after = math.log(result.perplexity_before), math.log(result.perplexity_after)
     context.note(
-        f"loss {before:.5f} in float32, {after:.5f} with int8 weights, reference "
+        f"loss {before:.5f} in float32, {after:.5f} with {weights} weights, reference "
         f"{math.log(expected):.5f}; the file has {result.ratio:.3f} of the float32 bytes"
     )
-    context.check(abs(after - before) <= 0.01 * before, f"int8 moves the loss {before} to {after}")
-    context.check(result.ratio < 0.3, f"the file has {result.ratio:.3f} of the float32 bytes")
+    context.check(
+        abs(after - before) <= most_loss * before, f"{weights} moves the loss {before} to {after}"
+    )
+    context.check(
+        result.ratio < most_bytes, f"the file has {result.ratio:.3f} of the float32 bytes"
+    )
     near(context, [after], [math.log(expected)], 10 * LOSS_BOUND)
     counted(context)
-
-
-def check_smollm_int4(context: Context) -> None:
-    """A real layer in 4 bits, groups of 32: the chip's product is that of its own weights.
-
-    Through the interface, since ``chipset_layers.compression`` writes int8 only.
-    """
-    import numpy as np
-
-    from chipset._interface import Dtype
-
-    context.need("quantize", "dequantize", "gemm_quantized")
-    model, _ = smollm("cpu")
-    weight = model.model.layers[0].mlp.down_proj.weight.detach().numpy()[:64]
-    rows, columns = weight.shape
-    chip, group = context.chip, 32
-    x = context.rng.standard_normal((3, columns)).astype(np.float32)
-    source, packed = chip.array(weight), chip.empty((rows, columns), Dtype.I4)
-    scale = chip.empty((rows, columns // group))
-    restored, product = chip.empty((rows, columns)), chip.empty((3, rows))
-    chip.call("quantize", group_size=group, x=source, q=packed, scale=scale)
-    chip.call("dequantize", group_size=group, x=restored, q=packed, scale=scale)
-    chip.call(
-        "gemm_quantized", group_size=group, x=chip.array(x), w=packed, w_scale=scale, d=product
-    )
-    back = restored.numpy().astype(np.float64)
-    step = np.repeat(scale.numpy(), group, axis=1)
-    context.check(
-        bool((np.abs(back - weight) <= 0.5001 * step).all()), "rounded by over half a step"
-    )
-    exact = x.astype(np.float64) @ back.T
-    bound = columns * np.finfo(np.float32).eps * (np.abs(x) @ np.abs(back).T) + 1e-30
-    worst = float((np.abs(product.numpy() - exact) / bound).max())
-    context.check(worst <= 1, f"the product is off by {worst:.3g} times the bound")

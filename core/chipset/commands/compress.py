@@ -24,7 +24,7 @@ def compress(
     output: Output,
     device: DeviceName = DEFAULT_DEVICE,
     model: Model = DEFAULT_MODEL,
-    weights: Annotated[str, typer.Option("--weights", help="The scheme: int8.")] = "int8",
+    weights: Annotated[str, typer.Option("--weights", help="The scheme: int8 or int4.")] = "int8",
     eval_text: Annotated[
         str,
         typer.Option(
@@ -37,7 +37,7 @@ def compress(
     dtype: Dtype = "bf16",
     json: Json = False,
 ) -> None:
-    """Store a model with int8 weights; report size and perplexity before and after."""
+    """Store a model with int8 or int4 weights; report size and perplexity before and after."""
     with reporting(json) as out:
         from chipset.fetch.datasets import resolve_data
         from chipset.fetch.models import resolve_model

@@ -1,1 +1,1 @@
-"""Weight compression: int8 per output channel, stored in the compressed-tensors format."""
+"""Weight compression, int8 or int4 in groups, in the compressed-tensors format."""

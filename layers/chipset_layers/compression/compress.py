@@ -1,4 +1,4 @@
-"""Compress a model to int8 weights and measure what that cost."""
+"""Compress a model to int8 or int4 weights and measure what that cost."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ from typing import Any
 
 import torch
 
+from chipset_layers.compression.modules import QuantLinear
 from chipset_layers.compression.perplexity import perplexity
-from chipset_layers.compression.storage import WEIGHTS_FILE, quantized_state, save_compressed
+from chipset_layers.compression.storage import (
+    SCHEMES,
+    WEIGHTS_FILE,
+    quantized_state,
+    save_compressed,
+)
 from chipset_layers.errors import LayerError
 from chipset_layers.files import prepare_output, whole_folder
 from chipset_layers.models import load_model, load_tokenizer
 
 Report = Callable[[str, int, int], None]
-WEIGHT_SCHEMES = ("int8",)
 
 
 @dataclass(frozen=True)
@@ -56,21 +61,23 @@ class CompressResult:
 
 def compress_model(config: CompressConfig, report: Report | None = None) -> CompressResult:
     """Quantise, store, load again from the stored file, and compare the perplexities."""
-    if config.weights not in WEIGHT_SCHEMES:
-        known = ", ".join(WEIGHT_SCHEMES)
+    if config.weights not in SCHEMES:
+        known = ", ".join(SCHEMES)
         raise LayerError(f"unknown weight scheme '{config.weights}'; choose one of {known}")
     prepare_output(config.output.parent)
     _check_replaceable(config.output)
     tokenizer = load_tokenizer(config.model)
     model = load_model(config.model, config.device, config.dtype)
-    if not any(isinstance(module, torch.nn.Linear) for module in model.modules()):
+    if any(isinstance(module, QuantLinear) for module in model.modules()):
         raise LayerError(f"model '{config.model}' is already compressed")
     before = _score(model, tokenizer, config, "before", report)
     bytes_f32 = sum(p.numel() * 4 for p in model.parameters())
     bytes_before = sum(p.numel() * p.element_size() for p in model.parameters())
-    tensors, names = quantized_state(model)
+    tensors, names = quantized_state(model, config.weights)
+    if not names:
+        raise LayerError(f"model '{config.model}' has no linear layer to compress")
     with whole_folder(config.output) as folder:
-        save_compressed(model, tensors, folder)
+        save_compressed(model, tensors, folder, config.weights)
         tokenizer.save_pretrained(folder)
     del model, tensors
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+MOST_LOSS = 709.0  # above it, exp is more than a double holds
 HELD_OUT = 0.2  # the last part of a text is never trained on
 
 
@@ -54,4 +55,5 @@ def perplexity(
         total, scored = total + loss.item(), scored + part.shape[1] - 1
         if report is not None:
             report(start + part.shape[1], len(ids))
-    return Perplexity(math.exp(total / max(scored, 1)), scored)
+    mean = total / max(scored, 1)
+    return Perplexity(math.exp(mean) if mean < MOST_LOSS else math.inf, scored)

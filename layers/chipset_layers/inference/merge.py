@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from chipset_layers.compression.modules import QuantLinear
+from chipset_layers.compression.modules import Int4Linear, QuantLinear
 from chipset_layers.errors import LayerError
 
+MERGEABLE = (nn.Linear, QuantLinear, Int4Linear)
 GROUPS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 
 
@@ -82,7 +83,7 @@ def merge_projections(model: nn.Module) -> int:
 def _merged(parts: list[Any]) -> nn.Module | None:
     """One layer for ``parts``, or None if they are not alike."""
     kind = type(parts[0])
-    if kind not in (nn.Linear, QuantLinear) or any(type(part) is not kind for part in parts):
+    if kind not in MERGEABLE or any(type(part) is not kind for part in parts):
         return None
     biases = [part.bias for part in parts]
     if len({part.in_features for part in parts}) > 1:
@@ -90,9 +91,10 @@ def _merged(parts: list[Any]) -> nn.Module | None:
     if any(bias is None for bias in biases) and any(bias is not None for bias in biases):
         return None
     bias = None if biases[0] is None else torch.cat([b.detach() for b in biases])
-    if kind is QuantLinear:
+    if kind is not nn.Linear:
         scale = torch.cat([part.scale for part in parts])
-        return QuantLinear(torch.cat([part.qweight for part in parts]), scale, bias)
+        quantized: nn.Module = kind(torch.cat([part.qweight for part in parts]), scale, bias)
+        return quantized
     weight = torch.cat([part.weight.detach() for part in parts])
     with torch.device("meta"):
         linear = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
