@@ -19,7 +19,7 @@ KERNEL_FILES = ROOT / "plugin_sdk" / "chipset_sdk" / "kit" / "kernels"
 CASES = """
     adamw/f32/options
     attention/f32/sizes attention/f32/flashmask
-    attention_backward/f32/heads attention_backward/f32/windows
+    attention_backward/f32/heads attention_backward/f32/windows attention_backward/f32/flashmask
     attention_paged/f32/sequences
     cross_entropy/f32/classes cross_entropy_backward/f32/classes
     dequantize/f32/i4 dequantize/bf16/f8e4m3
