@@ -67,22 +67,18 @@ KERNEL(attention)(
     }
     for (i64 c0 = first / BC * BC; c0 < last; c0 += BC) {
       const i32 width = last - c0 < BC ? (i32)(last - c0) : BC;
-      i32 whole = c0 >= i1 + p.offset - p.left && c0 >= first && width == BC &&
-                  c0 + BC - 1 <= i0 + p.offset + p.upper;
+      if (has_columns) load_columns(&p, columns, line, c0, bounds);
       BARRIER();
-      if (has_columns) {
-        load_columns(&p, columns, line, c0, bounds);
-        BARRIER();
-        const i32 kind = judge_columns(bounds, width, i0, i1);
-        if (kind == 0) continue;
-        whole = whole && kind == 2;
-      }
-      turn_keys(KEY_ARGUMENTS k, base_k, p.k, c0, first, last, D, DP, keys);
+      const i32 kind = has_columns ? judge_columns(bounds, width, i0, i1) : 2;
+      const i32 whole = kind == 2 && c0 >= i1 + p.offset - p.left && c0 >= first && width == BC &&
+                        c0 + BC - 1 <= i0 + p.offset + p.upper;
+      const i32 seeing = kind == 0 ? 0 : count, used = kind == 0 ? 0 : padded;
+      if (used) turn_keys(KEY_ARGUMENTS k, base_k, p.k, c0, first, last, D, DP, keys);
       BARRIER();
-      product(queries, DP, 1, keys, BC, weights, BC, padded, BC, D, 0);
+      product(queries, DP, 1, keys, BC, weights, BC, used, BC, D, 0);
       BARRIER();
-      load_keys(KEY_ARGUMENTS v, base_v, p.v, c0, first, last, DV, VP, keys);
-      for (i32 r = LANE; r < count; r += LANES) {
+      if (used) load_keys(KEY_ARGUMENTS v, base_v, p.v, c0, first, last, DV, VP, keys);
+      for (i32 r = LANE; r < seeing; r += LANES) {
         const i64 row = r0 + r, i = row / p.stack, h = head + row % p.stack;
         const i64 lowest = i + p.offset - p.left, highest = i + p.offset + p.upper;
         const i32 low = clip((lowest > first ? lowest : first) - c0);
@@ -116,7 +112,7 @@ KERNEL(attention)(
             VSTORE(VLOAD(sums + r * VP, at) * shrink, sums + r * VP, at);
       }
       BARRIER();
-      product(weights, BC, 1, keys, VP, sums, VP, padded, VP, BC, 1);
+      product(weights, BC, 1, keys, VP, sums, VP, used, VP, BC, 1);
     }
     BARRIER();
     for (i32 r = LANE; r < count; r += LANES) {
@@ -136,9 +132,8 @@ KERNEL(attention)(
       if (has_lse)
         lse[b * p.lse[0] + (head + h) * p.lse[1] + i * p.lse[2]] = largest_of[r] + log(total);
     }
-    if (p.splits > 1) continue;
     BARRIER();
-    store_rows(out, base_out, p.out, p.stack, r0, rows, padded, DV, VP, sums);
+    if (p.splits == 1) store_rows(out, base_out, p.out, p.stack, r0, rows, padded, DV, VP, sums);
   }
 }
 

@@ -181,6 +181,9 @@ FUNC void load_columns(const Problem* p, const GLOBAL i32* columns, i64 base, i6
   }
 }
 // 0: queries first to last see none of the keys; 1: some; 2: the columns hide nothing from them.
+// At 0 a kernel's step goes through its barriers with no rows to work on. A `continue` past them,
+// which all work-items take, is as legal, but before its pull request 2269 PoCL then lets every
+// work-item do what the first one does between the last barrier and the loop's end.
 FUNC i32 judge_columns(const LOCAL i32* bounds, i32 count, i64 first, i64 last) {
   i32 hidden[2] = {1, 1}, free = 1;
   for (i32 c = 0; c < count; ++c)

@@ -82,29 +82,26 @@ KERNEL(attention_dq)(const GLOBAL TYPE(X) * q, const GLOBAL TYPE(X) * k, const G
             upstream);
   for (i32 e = LANE; e < BR * DP; e += LANES) sums[e] = K(0);
   for (i64 c0 = first / BC * BC; c0 < last; c0 += BC) {
-    i32 whole =
-        c0 >= i1 + p.offset - p.left && c0 + BC <= p.s_k && c0 + BC - 1 <= i0 + p.offset + p.upper;
+    const i32 width = last - c0 < BC ? (i32)(last - c0) : BC;
+    if (has_columns) load_columns(&p, columns, line, c0, bounds);
     BARRIER();
-    if (has_columns) {
-      load_columns(&p, columns, line, c0, bounds);
-      BARRIER();
-      const i32 kind = judge_columns(bounds, last - c0 < BC ? (i32)(last - c0) : BC, i0, i1);
-      if (kind == 0) continue;
-      whole = whole && kind == 2;
-    }
-    turn_keys(k, base_k, p.k, c0, 0, p.s_k, D, DP, keys);
+    const i32 kind = has_columns ? judge_columns(bounds, width, i0, i1) : 2;
+    const i32 whole = kind == 2 && c0 >= i1 + p.offset - p.left && c0 + BC <= p.s_k &&
+                      c0 + BC - 1 <= i0 + p.offset + p.upper;
+    const i32 used = kind == 0 ? 0 : padded;
+    if (used) turn_keys(k, base_k, p.k, c0, 0, p.s_k, D, DP, keys);
     BARRIER();
-    product(queries, DP, 1, keys, BC, weights, BC, padded, BC, D, 0);
+    product(queries, DP, 1, keys, BC, weights, BC, used, BC, D, 0);
     BARRIER();
-    turn_keys(v, base_v, p.v, c0, 0, p.s_k, DV, VP, keys);
+    if (used) turn_keys(v, base_v, p.v, c0, 0, p.s_k, DV, VP, keys);
     BARRIER();
-    product(upstream, VP, 1, keys, BC, slopes, BC, padded, BC, DV, 0);
+    product(upstream, VP, 1, keys, BC, slopes, BC, used, BC, DV, 0);
     BARRIER();
     weigh(&p, weights, slopes, lse, delta, mask, bounds, has_columns, whole, b, head, r0, c0, count,
-          padded, scale, cap);
-    load_keys(k, base_k, p.k, c0, 0, p.s_k, D, DP, keys);
+          used, scale, cap);
+    if (used) load_keys(k, base_k, p.k, c0, 0, p.s_k, D, DP, keys);
     BARRIER();
-    product(slopes, BC, 1, keys, DP, sums, DP, padded, DP, BC, 1);
+    product(slopes, BC, 1, keys, DP, sums, DP, used, DP, BC, 1);
   }
   BARRIER();
   store_rows(dq, b * p.dq[0] + head * p.dq[1], p.dq, p.stack, r0, rows, padded, D, DP, sums);
@@ -133,13 +130,11 @@ KERNEL(attention_dkv)(const GLOBAL TYPE(X) * q, const GLOBAL TYPE(X) * k, const 
   for (i32 e = LANE; e < BC * DP; e += LANES) sums_k[e] = K(0);
   for (i32 e = LANE; e < BC * VP; e += LANES) sums_v[e] = K(0);
   for (i64 head = kv * group; head < (kv + 1) * group; head += p.stack) {
-    if (has_columns) {
-      BARRIER();
+    if (has_columns)
       load_columns(&p, columns,
                    b * p.columns[0] +
                        (p.column_heads > 1 ? head / (p.heads / p.column_heads) * p.columns[1] : 0),
                    c0, bounds);
-    }
     // Queries that see a key of the tile: i + offset + upper >= c0 and i + offset - left < c0 +
     // width.
     i64 from = c0 - p.offset - p.upper, to = c0 + width - p.offset + p.left;
@@ -149,26 +144,25 @@ KERNEL(attention_dkv)(const GLOBAL TYPE(X) * q, const GLOBAL TYPE(X) * k, const 
       const i32 count = rows - r0 < BR ? (i32)(rows - r0) : BR;
       const i32 padded = (count + MR - 1) / MR * MR;
       const i64 i0 = r0 / p.stack, i1 = (r0 + count - 1) / p.stack;
-      i32 whole =
-          c0 >= i1 + p.offset - p.left && width == BC && c0 + BC - 1 <= i0 + p.offset + p.upper;
       BARRIER();
-      if (has_columns) {
-        const i32 kind = judge_columns(bounds, width, i0, i1);
-        if (kind == 0) continue;
-        whole = whole && kind == 2;
-      }
-      load_rows(q, b * p.q[0] + head * p.q[1], p.q, p.stack, r0, rows, padded, D, DP, queries);
-      load_rows(dout, b * p.dout[0] + head * p.dout[1], p.dout, p.stack, r0, rows, padded, DV, VP,
+      const i32 kind = has_columns ? judge_columns(bounds, width, i0, i1) : 2;
+      const i32 whole = kind == 2 && c0 >= i1 + p.offset - p.left && width == BC &&
+                        c0 + BC - 1 <= i0 + p.offset + p.upper;
+      const i32 used = kind == 0 ? 0 : padded;
+      load_rows(q, b * p.q[0] + head * p.q[1], p.q, p.stack, r0, rows, used, D, DP, queries);
+      load_rows(dout, b * p.dout[0] + head * p.dout[1], p.dout, p.stack, r0, rows, used, DV, VP,
                 upstream);
       BARRIER();
-      product(queries, DP, 1, keys, BC, weights, BC, padded, BC, D, 0);
-      product(upstream, VP, 1, values, BC, slopes, BC, padded, BC, DV, 0);
+      product(queries, DP, 1, keys, BC, weights, BC, used, BC, D, 0);
+      product(upstream, VP, 1, values, BC, slopes, BC, used, BC, DV, 0);
       BARRIER();
       weigh(&p, weights, slopes, lse, delta, mask, bounds, has_columns, whole, b, head, r0, c0,
-            count, padded, scale, cap);
+            count, used, scale, cap);
       BARRIER();
-      product(weights, 1, BC, upstream, VP, sums_v, VP, BC, VP, padded, 1);
-      product(slopes, 1, BC, queries, DP, sums_k, DP, BC, DP, padded, 1);
+      if (used) {
+        product(weights, 1, BC, upstream, VP, sums_v, VP, BC, VP, padded, 1);
+        product(slopes, 1, BC, queries, DP, sums_k, DP, BC, DP, padded, 1);
+      }
     }
   }
   BARRIER();
