@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from chipset_conformance.case import Level
 
@@ -166,6 +166,32 @@ class Certificate(Model):
         content = self.model_dump(mode="json", exclude={"content_hash"})
         text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+class CertificateError(ValueError):
+    """A file is no certificate; the text names the file, what is wrong with it, and the way out."""
+
+
+def read_certificate(path: Path) -> Certificate:
+    """Reads a certificate.
+
+    Raises:
+        CertificateError: the file cannot be read, or is none.
+    """
+    try:
+        return Certificate.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise CertificateError(
+            f"cannot read certificate '{path}' ({error.strerror}); 'chipset certify DEVICE' "
+            "writes certificate.json into its --out folder"
+        ) from None
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise CertificateError(
+            f"'{path}' is no certificate of this suite ({where + ': ' if where else ''}"
+            f"{first['msg']}); give a certificate.json that 'chipset certify DEVICE' wrote"
+        ) from None
 
 
 class Journal:

@@ -28,6 +28,7 @@ from chipset_conformance.results import (
     Next,
     Outcome,
     Record,
+    read_certificate,
 )
 from chipset_conformance.worker import StartError, Worker
 
@@ -359,9 +360,9 @@ def verify(path: Path, sample: int = 40, declared: Path | None = None) -> Verifi
 
     Raises:
         StartError: the device cannot be launched here.
-        ValueError: the file is no certificate.
+        CertificateError: the file is no certificate.
     """
-    certificate = Certificate.model_validate_json(path.read_text())
+    certificate = read_certificate(path)
     ran = [record for record in certificate.cases if record.outcome != Outcome.NOT_RUN]
     drawn = {record.id for record in random.SystemRandom().sample(ran, min(sample, len(ran)))}
     settings = Settings(

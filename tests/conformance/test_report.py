@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from chipset._interface import FUNCTIONS
+from chipset.cli import main
 
 pytest.importorskip("pydantic")
 from chipset_conformance.report import reading
@@ -140,13 +141,44 @@ def test_difference() -> None:
     assert not (same.regressions or same.fixes or same.other or same.ulps)
 
 
-def test_what_is_no_certificate_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"cannot read certificate .*missing\.json"):
-        reading.certificate(tmp_path / "missing.json")
-    wrong = tmp_path / "wrong.json"
-    wrong.write_text("{}")
-    with pytest.raises(ValueError, match="is no certificate of this suite"):
-        reading.certificate(wrong)
+NO_CERTIFICATES = {
+    "absent": (None, r"cannot read certificate '.*' \(No such file or directory\)"),
+    "a folder": ("folder", r"cannot read certificate '.*' \(Is a directory\)"),
+    "empty": (b"", r"is no certificate of this suite \(Invalid JSON"),
+    "cut off": (b'{"device": "toy:0", "lev', r"is no certificate of this suite \(Invalid JSON"),
+    "not text": (b"\xff\xfe\x00\x80", r"is no certificate of this suite \(Invalid JSON"),
+    "another document": (b'{"name": "x"}', r"is no certificate of this suite \(device: Field req"),
+    "a list": (b"[1]", r"is no certificate of this suite \(Input should be an object"),
+}
+
+
+@pytest.mark.parametrize("kind", NO_CERTIFICATES)
+@pytest.mark.parametrize(
+    "command",
+    [["report", "html"], ["report", "matrix"], ["report", "diff", "GOOD"], ["certify", "--verify"]],
+    ids=lambda command: " ".join(command[:2]),
+)
+def test_what_is_no_certificate_is_refused_in_one_line(
+    command: list[str], kind: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    content, text = NO_CERTIFICATES[kind]
+    file, good = tmp_path / "file.json", tmp_path / "good.json"
+    good.write_text(certificate(record("gemm/f32/a")).model_dump_json())
+    if content == "folder":
+        file.mkdir()
+    elif isinstance(content, bytes):
+        file.write_bytes(content)
+    arguments = [str(good) if part == "GOOD" else part for part in command]
+    with pytest.raises(SystemExit) as request:
+        main([*arguments, str(file)])
+    assert request.value.code == 1
+    written = capfd.readouterr()
+    assert written.out == ""
+    assert re.fullmatch(rf"chipset: .*{text}.*chipset certify DEVICE.*\n", written.err), written.err
+    assert "Error" not in written.err and str(file) in written.err
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(
+        {"good.json"} | ({"file.json"} if file.exists() else set())
+    )
 
 
 @pytest.fixture(scope="module")

