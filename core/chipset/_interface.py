@@ -824,7 +824,7 @@ RULES: dict[str, str] = {
     "NUM-004": "Integer DIV_FLOOR and REMAINDER follow Python (the remainder has the divisor's sign); integer overflow wraps; integer division by zero gives INVALID or any value but no crash.",
     "NUM-005": "A reduction over no elements gives its identity: 0 for SUM, NORM and COUNT_NONZERO, 1 for PROD and ALL, 0 for ANY, NaN for MEAN and VAR; MAX, MIN and arg- forms answer INVALID.",
     "NUM-006": "An attention row in which every key is masked gives an output of zeros, a log-sum-exp of -inf and gradients of zero; never NaN.",
-    "RND-001": "Random numbers are defined bit by bit, so the same seed gives the same numbers on every chip: see the function random.",
+    "RND-001": "The words behind random numbers are defined bit by bit: see the function random. So BITS, RANDINT, the fraction u of UNIFORM, and BERNOULLI of probabilities that F32 holds, are the same bits on every chip. NORMAL and EXPONENTIAL (log, sqrt, cos, sin), and UNIFORM scaled by its params, are the same numbers up to rounding: each operation errs by no more than its bound in ULP (log 3, cos and sin 4, arithmetic half of one; docs/conformance-numerics.md).",
     "THR-001": "Any function may be called from any thread. One stream is used by one thread at a time; the caller sees to that.",
     "MEM-001": "Memory of mem_alloc is aligned to device_info.alignment, and is usable from every stream of its device. Contents are undefined.",
     "MEM-002": "mem_free is called only when no enqueued work uses the memory; the caller sees to that. NULL is legal and does nothing.",

@@ -2,6 +2,7 @@
 // Copies in every direction, behind Tensor.copy_, .to, .clone, .contiguous and .item.
 #include "copy.h"
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/ops/_copy_from_native.h>
 #include <ATen/ops/_local_scalar_dense.h>
@@ -257,14 +258,21 @@ void between_chips(const at::Tensor& destination, const at::Tensor& source) {
 
 // ---- operators ------------------------------------------------------------------------------
 
+// The source in the destination's shape; shapes that do not fit are torch's errors for copy_.
+at::Tensor spread(const at::Tensor& source, const at::Tensor& destination) {
+  const at::DimVector shape = at::infer_size_dimvector(destination.sizes(), source.sizes());
+  TORCH_CHECK(destination.sizes() == shape, "output with shape ", destination.sizes(),
+              " doesn't match the broadcast shape ", at::IntArrayRef(shape));
+  return source.expand(shape);
+}
+
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& destination, bool non_blocking) {
   if (destination.numel() == 0 || self.is_same(destination)) return destination;
   if (self._is_zerotensor()) {
     const_cast<at::Tensor&>(destination).zero_();
     return destination;
   }
-  const at::Tensor source =
-      self.sizes() == destination.sizes() ? self : self.expand(destination.sizes());
+  const at::Tensor source = self.sizes() == destination.sizes() ? self : spread(self, destination);
   if (!is_on_chip(source)) {
     to_chip(destination, source, non_blocking);
   } else if (!is_on_chip(destination)) {

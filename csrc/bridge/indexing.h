@@ -41,11 +41,36 @@ struct IndexedDim {
   chipset_tensor index;  // I64 or I32 in the shape of the positions
   int64_t size;
   int64_t stride;
+  int64_t dim;  // of the indexed tensor, for messages
 };
 using IndexedDims = c10::SmallVector<IndexedDim, CHIPSET_MAX_INDICES>;
 
+// Whose words and exception an index outside its dimension is reported in: torch's operators
+// differ.
+enum class OutOfRange {
+  kIndex,   // index, index_put, index_fill: IndexError
+  kAlong,   // gather, scatter, index_add: RuntimeError
+  kCopy,    // index_copy: IndexError
+  kSelect,  // index_select, and with it embedding; index_reduce
+  kTake,    // take, put: IndexError
+};
+// To be called while the waist's IndexError is handled: throws torch's error in its place.
+[[noreturn]] void raise_out_of_range(OutOfRange words, int device, c10::ArrayRef<IndexedDim> dims);
+
+// A call of gather or scatter. A chip that finds the bad index only later (ERR-003) has no operator
+// to name, and its own words stand.
+template <auto Function, typename Arguments>
+inline bool call_indexed(OutOfRange words, int device, const Arguments& args,
+                         c10::ArrayRef<IndexedDim> dims) {
+  try {
+    return call<Function>(device, args);
+  } catch (const c10::IndexError&) {
+    raise_out_of_range(words, device, dims);
+  }
+}
+
 // output[p] = input[p + indices]. The input gets the output's dtype name (bits are moved).
-inline bool gather(int device, const chipset_tensor& output, chipset_tensor input,
+inline bool gather(OutOfRange words, int device, const chipset_tensor& output, chipset_tensor input,
                    c10::ArrayRef<IndexedDim> dims) {
   auto args = arguments<chipset_gather_args>();
   args.num_indices = static_cast<int32_t>(dims.size());
@@ -56,11 +81,11 @@ inline bool gather(int device, const chipset_tensor& output, chipset_tensor inpu
     args.indexed_size[k] = dims[k].size;
     args.indexed_stride[k] = dims[k].stride;
   }
-  return call<&chipset_api::gather>(device, args);
+  return call_indexed<&chipset_api::gather>(words, device, args, dims);
 }
 
 // destination[p + indices] op= source[p].
-inline bool scatter(int device, int32_t op, const chipset_tensor& destination,
+inline bool scatter(OutOfRange words, int device, int32_t op, const chipset_tensor& destination,
                     const chipset_tensor& source, chipset_scalar value,
                     c10::ArrayRef<IndexedDim> dims) {
   auto args = arguments<chipset_scatter_args>();
@@ -74,7 +99,7 @@ inline bool scatter(int device, int32_t op, const chipset_tensor& destination,
     args.indexed_size[k] = dims[k].size;
     args.indexed_stride[k] = dims[k].stride;
   }
-  return call<&chipset_api::scatter>(device, args);
+  return call_indexed<&chipset_api::scatter>(words, device, args, dims);
 }
 
 inline int64_t size_along(const at::TensorBase& t, int64_t dim) {

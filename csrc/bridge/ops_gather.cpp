@@ -27,8 +27,9 @@ bool gather_into(const at::Tensor& self, int64_t dim, const at::Tensor& index,
   if (!fits(self) || !fits(index)) return false;
   dim = at::maybe_wrap_dim(dim, self.dim());
   const at::Tensor at = index.dim() == 0 ? index.unsqueeze(0) : index;
-  const IndexedDim along{view(at), size_along(self, dim), stride_along(self, dim)};
-  return gather(self.get_device(), view(out.dim() == 0 ? out.unsqueeze(0) : out),
+  const IndexedDim along{view(at), size_along(self, dim), stride_along(self, dim), dim};
+  return gather(OutOfRange::kAlong, self.get_device(),
+                view(out.dim() == 0 ? out.unsqueeze(0) : out),
                 restrided_along(self, dim, at.sizes()), along);
 }
 
@@ -74,8 +75,9 @@ bool index_select_into(const at::Tensor& self, int64_t dim, const at::Tensor& in
   at::DimVector strides(target.dim(), 0);
   strides[dim] = index.dim() == 0 ? 0 : index.stride(0);
   const IndexedDim along{restrided(index, target.sizes(), strides), size_along(self, dim),
-                         stride_along(self, dim)};
-  return gather(self.get_device(), view(target), restrided_along(self, dim, target.sizes()), along);
+                         stride_along(self, dim), dim};
+  return gather(OutOfRange::kSelect, self.get_device(), view(target),
+                restrided_along(self, dim, target.sizes()), along);
 }
 
 at::Tensor index_select(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
@@ -112,8 +114,10 @@ at::Tensor& take_out(const at::Tensor& self, const at::Tensor& index, at::Tensor
   if (!fits(index)) return host<at::_ops::take_out>(self, index, out);
   const at::Tensor flat = self.contiguous();
   const at::DimVector fixed(index.dim(), 0);
-  const IndexedDim all{view(index), flat.numel(), 1};
-  if (gather(self.get_device(), view(out), restrided(flat, index.sizes(), fixed), all)) return out;
+  const IndexedDim all{view(index), flat.numel(), 1, 0};
+  if (gather(OutOfRange::kTake, self.get_device(), view(out), restrided(flat, index.sizes(), fixed),
+             all))
+    return out;
   return host<at::_ops::take_out>(self, index, out);
 }
 
@@ -140,9 +144,10 @@ at::Tensor flip(const at::Tensor& self, at::IntArrayRef dims) {
     kept.push_back(at::arange(self.size(d) - 1, -1, -1, self.options().dtype(at::kLong)));
     at::DimVector step(self.dim(), 0);
     step[d] = 1;
-    along.push_back({restrided(kept.back(), self.sizes(), step), self.size(d), self.stride(d)});
+    along.push_back({restrided(kept.back(), self.sizes(), step), self.size(d), self.stride(d), d});
   }
-  if (gather(self.get_device(), view(out), restrided(self, self.sizes(), strides), along))
+  if (gather(OutOfRange::kIndex, self.get_device(), view(out),
+             restrided(self, self.sizes(), strides), along))
     return out;
   return host<at::_ops::flip>(self, dims);
 }

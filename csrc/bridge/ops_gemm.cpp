@@ -256,11 +256,12 @@ Tensor linear(const Tensor& input, const Tensor& weight, const std::optional<Ten
               "linear: input, weight and bias must have the same dtype, but got ", type, ", ",
               weight.scalar_type(), biased ? c10::toString(bias->scalar_type()) : "");
   const int64_t depth = input.size(-1);
-  TORCH_CHECK(depth == weight.size(-1),
-              "linear(): input and weight.T shapes cannot be multiplied (",
+  TORCH_CHECK(depth == weight.size(-1), "mat1 and mat2 shapes cannot be multiplied (",
               input.numel() / std::max<int64_t>(depth, 1), "x", depth, " and ", weight.size(-1),
               "x", weight.dim() > 1 ? weight.size(0) : 1, ")");
   const bool matrix = weight.dim() == 2;
+  if (matrix && biased && bias->dim() == 1)  // torch's error for a bias of another size
+    bias->expand({input.numel() / std::max<int64_t>(depth, 1), weight.size(0)});
   if (!matrix || (biased && (bias->dim() != 1 || bias->size(0) != weight.size(0)))) {
     const Tensor product = at::matmul(input, matrix ? weight.t() : weight);
     return biased ? at::add(product, *bias) : product;

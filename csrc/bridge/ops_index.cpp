@@ -86,7 +86,7 @@ AdvancedIndex advanced_index(const at::Tensor& self, std::vector<at::Tensor> ind
     const at::Tensor index = indices[d].expand(shape);
     at::DimVector strides(out.sizes.size(), 0);
     for (size_t i = 0; i < shape.size(); ++i) strides[first + i] = index.stride(i);
-    out.dims.push_back({restrided(index, out.sizes, strides), self.size(d), self.stride(d)});
+    out.dims.push_back({restrided(index, out.sizes, strides), self.size(d), self.stride(d), d});
   }
   return out;
 }
@@ -96,7 +96,8 @@ at::Tensor index(const at::Tensor& self, const OptionalTensors& indices) {
   if (!where.fits) return host<at::_ops::index_Tensor>(self, indices);
   if (where.dims.empty()) return self.clone();
   at::Tensor out = empty(where.sizes, self.scalar_type(), self.get_device());
-  if (gather(self.get_device(), view(out), restrided(self, where.sizes, where.strides), where.dims))
+  if (gather(OutOfRange::kIndex, self.get_device(), view(out),
+             restrided(self, where.sizes, where.strides), where.dims))
     return out;
   return host<at::_ops::index_Tensor>(self, indices);
 }
@@ -141,10 +142,9 @@ at::Tensor& index_put_impl_(at::Tensor& self, const OptionalTensors& indices,
   // One number may come from the host, as it may in arithmetic.
   if (values.dim() > 0 || !values.is_cpu()) same_device("index_put", self, values);
   at::Tensor source = values.device() == self.device() ? values : values.to(self.device());
-  TORCH_CHECK_INDEX(at::is_expandable_to(source.sizes(), where.sizes), "shape mismatch: value ",
-                    "tensor of shape ", source.sizes(),
-                    " cannot be broadcast to indexing result of shape ",
-                    at::IntArrayRef(where.sizes));
+  TORCH_CHECK(at::is_expandable_to(source.sizes(), where.sizes), "shape mismatch: value tensor ",
+              "of shape ", source.sizes(), " cannot be broadcast to indexing result of shape ",
+              at::IntArrayRef(where.sizes));
   if (where.dims.empty()) {
     if (accumulate) return self.add_(source);
     self.copy_(source);
@@ -152,7 +152,8 @@ at::Tensor& index_put_impl_(at::Tensor& self, const OptionalTensors& indices,
   }
   if (at::get_overlap_status(self, source) != at::MemOverlapStatus::No) source = source.clone();
   source = source.expand(where.sizes);
-  if (scatter(self.get_device(), accumulate ? CHIPSET_SCATTER_OP_ADD : CHIPSET_SCATTER_OP_SET,
+  if (scatter(OutOfRange::kIndex, self.get_device(),
+              accumulate ? CHIPSET_SCATTER_OP_ADD : CHIPSET_SCATTER_OP_SET,
               restrided(self, where.sizes, where.strides), view(source), {}, where.dims))
     return self;
   return host<at::_ops::_index_put_impl_>(self, indices, values, accumulate, unsafe);

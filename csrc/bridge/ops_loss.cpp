@@ -30,6 +30,18 @@ Target checked_target(const at::Tensor& target, int64_t classes, int64_t ignore_
   return out;
 }
 
+// Torch's error where a target names no class; to be called while an error is handled, which goes
+// on where the targets are not to blame.
+[[noreturn]] void raise_bad_target(const at::Tensor& target, int64_t classes,
+                                   int64_t ignore_index) {
+  const at::Tensor on_host = target.to(at::kCPU, at::kLong).contiguous();
+  const int64_t* element = on_host.const_data_ptr<int64_t>();
+  for (int64_t k = 0; k < on_host.numel(); ++k)
+    TORCH_CHECK_INDEX(element[k] == ignore_index || (element[k] >= 0 && element[k] < classes),
+                      "Target ", element[k], " is out of bounds.");
+  throw;
+}
+
 // The weight of each target, 0 where ignored.
 at::Tensor weights_of(const Target& target, const at::Tensor& weight, at::ScalarType type) {
   if (!weight.defined()) return target.ignored.logical_not().to(type);
@@ -48,8 +60,13 @@ struct Loss {
 Loss nll_forward(const at::Tensor& x, int64_t dim, const at::Tensor& target,
                  const at::Tensor& weight, int64_t reduction, int64_t ignore_index) {
   const Target at = checked_target(target, x.size(dim), ignore_index);
-  const at::Tensor weights = weights_of(at, weight, x.scalar_type());
-  const at::Tensor chosen = x.gather(dim, at.classes.unsqueeze(dim)).squeeze(dim);
+  at::Tensor weights, chosen;
+  try {
+    weights = weights_of(at, weight, x.scalar_type());
+    chosen = x.gather(dim, at.classes.unsqueeze(dim)).squeeze(dim);
+  } catch (const c10::Error&) {
+    raise_bad_target(target, x.size(dim), ignore_index);
+  }
   // Masked after the product: an ignored -inf must not become NaN.
   const at::Tensor losses = chosen.mul(weights).neg_().masked_fill_(at.ignored, 0);
   if (reduction == at::Reduction::None) return {losses, at::zeros({}, x.options())};

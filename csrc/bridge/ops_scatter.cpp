@@ -88,7 +88,7 @@ bool scatter_into(int32_t op, const at::Tensor& out, int64_t dim, const at::Tens
   if (!computes(out) && (op != CHIPSET_SCATTER_OP_SET || !src.defined())) return false;
   dim = at::maybe_wrap_dim(dim, out.dim());
   const at::Tensor at = index.dim() == 0 ? index.unsqueeze(0) : index;
-  const IndexedDim along{view(at), size_along(out, dim), stride_along(out, dim)};
+  const IndexedDim along{view(at), size_along(out, dim), stride_along(out, dim), dim};
   chipset_tensor source;
   if (src.defined()) {
     at::DimVector strides(src.strides());
@@ -98,8 +98,8 @@ bool scatter_into(int32_t op, const at::Tensor& out, int64_t dim, const at::Tens
     source = restrided(out, at.sizes(), at::DimVector(at.dim(), 0));
     source.data = nullptr;
   }
-  return scatter(out.get_device(), op, restrided_along(out, dim, at.sizes()), source,
-                 src.defined() ? chipset_scalar{} : scalar(value), along);
+  return scatter(OutOfRange::kAlong, out.get_device(), op, restrided_along(out, dim, at.sizes()),
+                 source, src.defined() ? chipset_scalar{} : scalar(value), along);
 }
 
 void begin_with(const at::Tensor& self, const at::Tensor& out) {
@@ -201,8 +201,8 @@ at::Tensor& scatter_reduce_out(const at::Tensor& self, int64_t dim, const at::Te
 // ---- a vector of indices along one dimension ------------------------------------------------
 
 // The slice index[i] of out along dim op= slice i of source; a number where source is undefined.
-bool slices_into(int32_t op, const at::Tensor& out, int64_t dim, const at::Tensor& index,
-                 const at::Tensor& source, const at::Scalar& value) {
+bool slices_into(OutOfRange words, int32_t op, const at::Tensor& out, int64_t dim,
+                 const at::Tensor& index, const at::Tensor& source, const at::Scalar& value) {
   same_device("index", out, index, source);
   if (!fits(out)) return false;
   if (!computes(out) && (op != CHIPSET_SCATTER_OP_SET || !source.defined())) return false;
@@ -214,7 +214,7 @@ bool slices_into(int32_t op, const at::Tensor& out, int64_t dim, const at::Tenso
   at::DimVector step(shape.size(), 0);
   step[dim] = index.dim() == 0 ? 0 : index.stride(0);
   const IndexedDim along{restrided(index, shape, step), size_along(out, dim),
-                         stride_along(out, dim)};
+                         stride_along(out, dim), dim};
   chipset_tensor from;
   if (source.defined()) {
     from = view(source.expand(shape));
@@ -222,7 +222,7 @@ bool slices_into(int32_t op, const at::Tensor& out, int64_t dim, const at::Tenso
     from = restrided(out, shape, at::DimVector(shape.size(), 0));
     from.data = nullptr;
   }
-  return scatter(out.get_device(), op, restrided_along(out, dim, shape), from,
+  return scatter(words, out.get_device(), op, restrided_along(out, dim, shape), from,
                  source.defined() ? chipset_scalar{} : scalar(value), along);
 }
 
@@ -232,7 +232,8 @@ at::Tensor& index_add_out(const at::Tensor& self, int64_t dim, const at::Tensor&
   op.meta(self, dim, index, source, alpha);
   const at::Tensor terms = alpha.equal(1) ? apart(source, out) : source.mul(alpha);
   begin_with(self, out);
-  if (slices_into(CHIPSET_SCATTER_OP_ADD, out, dim, index, terms.to(out.scalar_type()), {}))
+  if (slices_into(OutOfRange::kAlong, CHIPSET_SCATTER_OP_ADD, out, dim, index,
+                  terms.to(out.scalar_type()), {}))
     return out;
   return host<at::_ops::index_add_out>(self, dim, index, source, alpha, out);
 }
@@ -243,7 +244,7 @@ at::Tensor& index_copy_out(const at::Tensor& self, int64_t dim, const at::Tensor
   op.meta(self, dim, index, source);
   const at::Tensor from = apart(source, out);
   begin_with(self, out);
-  if (slices_into(CHIPSET_SCATTER_OP_SET, out, dim, index, from, {})) return out;
+  if (slices_into(OutOfRange::kCopy, CHIPSET_SCATTER_OP_SET, out, dim, index, from, {})) return out;
   return host<at::_ops::index_copy_out>(self, dim, index, source, out);
 }
 
@@ -255,7 +256,8 @@ at::Tensor& index_fill_scalar(at::Tensor& self, int64_t dim, const at::Tensor& i
   TORCH_CHECK(index.dim() <= 1, "Index has to be a vector/scalar");
   TORCH_CHECK(!(value.isComplex() && !self.is_complex()), "index_fill_(): Converting complex ",
               "Scalar to non-complex type is not supported");
-  if (slices_into(CHIPSET_SCATTER_OP_SET, self, dim, index, {}, value)) return self;
+  if (slices_into(OutOfRange::kIndex, CHIPSET_SCATTER_OP_SET, self, dim, index, {}, value))
+    return self;
   return host<at::_ops::index_fill__int_Scalar>(self, dim, index, value);
 }
 
@@ -268,7 +270,8 @@ at::Tensor& index_fill_tensor(at::Tensor& self, int64_t dim, const at::Tensor& i
                     "index_fill_(): Expected dtype int32/int64 for index.");
   TORCH_CHECK(index.dim() <= 1, "Index has to be a vector/scalar");
   const at::Tensor filler = value.to(self.options());
-  if (slices_into(CHIPSET_SCATTER_OP_SET, self, dim, index, filler, {})) return self;
+  if (slices_into(OutOfRange::kIndex, CHIPSET_SCATTER_OP_SET, self, dim, index, filler, {}))
+    return self;
   return host<at::_ops::index_fill__int_Tensor>(self, dim, index, value);
 }
 
@@ -283,13 +286,15 @@ at::Tensor& index_reduce_out(const at::Tensor& self, int64_t dim, const at::Tens
   const auto on_host = [&]() -> at::Tensor& {
     return host<at::_ops::index_reduce_out>(self, dim, index, source, reduce, include_self, out);
   };
-  if (!include_self && !slices_into(CHIPSET_SCATTER_OP_SET, out, dim, index, {},
-                                    identity_of(reduction, out.scalar_type())))
+  if (!include_self && !slices_into(OutOfRange::kSelect, CHIPSET_SCATTER_OP_SET, out, dim, index,
+                                    {}, identity_of(reduction, out.scalar_type())))
     return on_host();
-  if (!slices_into(scatter_op_of(reduction), out, dim, index, from, {})) return on_host();
+  if (!slices_into(OutOfRange::kSelect, scatter_op_of(reduction), out, dim, index, from, {}))
+    return on_host();
   if (reduction != ReductionType::MEAN) return out;
   const at::Tensor count = include_self ? at::ones_like(out) : at::zeros_like(out);
-  if (!slices_into(CHIPSET_SCATTER_OP_ADD, count, dim, index, {}, 1)) return on_host();
+  if (!slices_into(OutOfRange::kSelect, CHIPSET_SCATTER_OP_ADD, count, dim, index, {}, 1))
+    return on_host();
   divide_by(out, count);
   return out;
 }
@@ -315,8 +320,9 @@ at::Tensor& put_(at::Tensor& self, const at::Tensor& index, const at::Tensor& so
   const at::Tensor flat = self.is_contiguous() ? self : self.contiguous();
   const at::Tensor at = index.reshape({-1});
   const at::Tensor from = apart(source, self).reshape({-1});
-  const IndexedDim all{view(at), flat.numel(), 1};
-  if (!scatter(self.get_device(), accumulate ? CHIPSET_SCATTER_OP_ADD : CHIPSET_SCATTER_OP_SET,
+  const IndexedDim all{view(at), flat.numel(), 1, 0};
+  if (!scatter(OutOfRange::kTake, self.get_device(),
+               accumulate ? CHIPSET_SCATTER_OP_ADD : CHIPSET_SCATTER_OP_SET,
                restrided(flat, at.sizes(), {0}), view(from), {}, all))
     return host<at::_ops::put_>(self, index, source, accumulate);
   if (!flat.is_same(self)) self.copy_(flat);
@@ -336,13 +342,13 @@ at::Tensor embedding_dense_backward(const at::Tensor& grad, const at::Tensor& in
   at::Tensor rows = grad.reshape({at.numel(), width});
   if (scale_grad_by_freq) {
     const at::Tensor count = at::zeros({num_weights}, grad.options());
-    if (!slices_into(CHIPSET_SCATTER_OP_ADD, count, 0, at, {}, 1))
+    if (!slices_into(OutOfRange::kSelect, CHIPSET_SCATTER_OP_ADD, count, 0, at, {}, 1))
       return host<at::_ops::embedding_dense_backward>(grad, indices, num_weights, padding_idx,
                                                       scale_grad_by_freq);
     rows = rows.div(count.index_select(0, at).unsqueeze(1));
   }
   const at::Tensor out = at::zeros({num_weights, width}, grad.options());
-  if (!slices_into(CHIPSET_SCATTER_OP_ADD, out, 0, at, rows, {}))
+  if (!slices_into(OutOfRange::kSelect, CHIPSET_SCATTER_OP_ADD, out, 0, at, rows, {}))
     return host<at::_ops::embedding_dense_backward>(grad, indices, num_weights, padding_idx,
                                                     scale_grad_by_freq);
   // Only rows whose index is padding_idx were added there.

@@ -29,6 +29,12 @@ Required functions are marked so. Every other function may be NULL or answer UNS
 a single dtype, layout or option; the core then composes it from other functions, or the host does
 the work, and either is counted where the user sees it.
 
+Errors. A function's comment names the faults that are its own. Besides, and for every function:
+INVALID where a handle, an argument struct, a required tensor or an out parameter is NULL, where a
+struct_size is too small (VER-002), or a tensor breaks SHP-001 or SHP-002; UNSUPPORTED, or INVALID,
+for a value that no enum of this header has; OUT_OF_MEMORY where the host has no memory for what the
+call needs; DEVICE_LOST once the device has faulted.
+
 Unless a comment says otherwise: sizes are in bytes, strides in elements; tensors are in device
 memory of the stream's device; a pointer is not kept after the call; an optional tensor is absent
 when its pointer is NULL.
@@ -78,6 +84,7 @@ def function_text(f: Function, minor: int) -> str:
     if f.composed:
         text += f" When absent: {f.composed}"
     lines = [comment(text, "  ")]
+    lines += [comment(f"{label}: {words}", "  ") for label, words in f.particulars]
     for p in f.params:
         if p.doc:
             lines.append(comment(f"  {p.name}: {p.doc}", "  "))

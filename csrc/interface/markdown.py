@@ -55,5 +55,7 @@ def page(table: Table) -> str:
         out += [f"### {f.name}", "", f"*{f.group}, {word}.* {f.doc}", ""]
         if f.composed:
             out += [f"When absent: {f.composed}", ""]
+        out += [f"- **{label}**: {words}" for label, words in f.particulars]
+        out.append("")
         out += ["| parameter | |", "|---|---|", *field_rows(f.params), ""]
     return "\n".join(out).rstrip() + "\n"

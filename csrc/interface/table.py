@@ -84,10 +84,19 @@ class Function:
     doc: str
     composed: str
     since: int
+    dtypes: str = ""  # empty only where the function has neither tensors nor a dtype
+    edges: str = ""
+    errors: str = ""
 
     @property
     def signature(self) -> str:
         return ", ".join(p.c for p in self.params)
+
+    @property
+    def particulars(self) -> list[tuple[str, str]]:
+        """What every specification says after its first words: (label, text)."""
+        parts = [("Dtypes", self.dtypes), ("Edge cases", self.edges), ("Errors", self.errors)]
+        return [(label, text) for label, text in parts if text]
 
 
 @dataclass(frozen=True)
@@ -166,6 +175,9 @@ def read_file(table: Table, data: dict[str, Any], name: str) -> None:
                 doc=item["doc"],
                 composed=item.get("composed", ""),
                 since=item.get("since", 0),
+                dtypes=item.get("dtypes", ""),
+                edges=item.get("edges", ""),
+                errors=item.get("errors", ""),
             )
         )
 

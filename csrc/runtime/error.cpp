@@ -103,7 +103,9 @@ void fail(chipset_status status, const char* function) {
   const std::string plugin = last_error().text.empty() ? "" : last_error().plugin;
   std::string text = take_error();
   if (text.empty()) text = std::string(status_name(status)) + " (the plugin gave no text)";
-  if (!plugin.empty() && text.starts_with(plugin + ": ")) text.erase(0, plugin.size() + 2);
+  // Plugin and function are named once, whether or not the plugin's text names them.
+  for (const std::string& name : {plugin, std::string(function)})
+    if (!name.empty() && text.starts_with(name + ": ")) text.erase(0, name.size() + 2);
   throw Error(status, (plugin.empty() ? "chipset" : plugin) + ": " + function + ": " + text);
 }
 

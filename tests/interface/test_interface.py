@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import importlib.util
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -167,3 +169,51 @@ def test_every_function_and_struct_is_specified(tables):
     for s in table.structs:
         assert s.doc, s.name
     assert sum(f.required for f in table.functions) >= 20
+
+
+def lacks(table, function) -> list[str]:
+    """What a function's specification does not say."""
+    statuses = [name for name, _, _ in next(e for e in table.enums if e.name == "status").values]
+    dtypes = [name for name, _, _ in next(e for e in table.enums if e.name == "dtype").values]
+    by_name = {s.name: s for s in table.structs}
+    types = [p.type for p in function.params]
+    types += [
+        f.type
+        for p in function.params
+        if (s := by_name.get(p.type.removeprefix("const chipset_").removesuffix("*")))
+        for f in s.fields
+    ]
+    takes_values = "const chipset_tensor*" in types or any(
+        p.name == "dtype" for p in function.params
+    )
+
+    def names_one_of(text: str, names: list[str]) -> bool:
+        return bool(set(re.findall(r"[A-Z][A-Z0-9_]+", text)) & set(names))
+
+    missing = []
+    refers = re.match(r"(As in|Those of|Those that)", function.dtypes)
+    if takes_values and not (refers or names_one_of(function.dtypes, [*dtypes, "OPAQUE"])):
+        missing.append("dtypes")
+    if len(function.edges) < 20:
+        missing.append("edge cases")
+    if not names_one_of(function.errors, statuses[1:]):
+        missing.append("errors")
+    return missing
+
+
+def test_every_function_names_its_dtypes_edge_cases_and_errors(tables, repository: Path):
+    table = tables.load()
+    found = {f.name: missing for f in table.functions if (missing := lacks(table, f))}
+    assert found == {}
+    header = (repository / "csrc/include/chipset/chipset.h").read_text()
+    assert header.count("// Errors: ") == header.count("// Edge cases: ") == len(table.functions)
+
+
+@pytest.mark.parametrize("part", ["dtypes", "edges", "errors"])
+def test_a_function_without_its_dtypes_edge_cases_or_errors_is_seen(tables, part: str):
+    table = tables.load()
+    for name in ("softmax", "send"):
+        f = next(f for f in table.functions if f.name == name)
+        assert lacks(table, f) == []
+        label = {"edges": "edge cases"}.get(part, part)
+        assert lacks(table, dataclasses.replace(f, **{part: ""})) == [label]

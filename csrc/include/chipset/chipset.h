@@ -25,6 +25,15 @@
 // does
 // the work, and either is counted where the user sees it.
 //
+// Errors. A function's comment names the faults that are its own. Besides, and for every function:
+// INVALID where a handle, an argument struct, a required tensor or an out parameter is NULL, where
+// a
+// struct_size is too small (VER-002), or a tensor breaks SHP-001 or SHP-002; UNSUPPORTED, or
+// INVALID,
+// for a value that no enum of this header has; OUT_OF_MEMORY where the host has no memory for what
+// the
+// call needs; DEVICE_LOST once the device has faulted.
+//
 // Unless a comment says otherwise: sizes are in bytes, strides in elements; tensors are in device
 // memory of the stream's device; a pointer is not kept after the call; an optional tensor is absent
 // when its pointer is NULL.
@@ -83,8 +92,11 @@ extern "C" {
 // for PROD and ALL, 0 for ANY, NaN for MEAN and VAR; MAX, MIN and arg- forms answer INVALID.
 // NUM-006  An attention row in which every key is masked gives an output of zeros, a log-sum-exp of
 // -inf and gradients of zero; never NaN.
-// RND-001  Random numbers are defined bit by bit, so the same seed gives the same numbers on every
-// chip: see the function random.
+// RND-001  The words behind random numbers are defined bit by bit: see the function random. So
+// BITS, RANDINT, the fraction u of UNIFORM, and BERNOULLI of probabilities that F32 holds, are the
+// same bits on every chip. NORMAL and EXPONENTIAL (log, sqrt, cos, sin), and UNIFORM scaled by its
+// params, are the same numbers up to rounding: each operation errs by no more than its bound in ULP
+// (log 3, cos and sin 4, arithmetic half of one; docs/conformance-numerics.md).
 // THR-001  Any function may be called from any thread. One stream is used by one thread at a time;
 // the caller sees to that.
 // MEM-001  Memory of mem_alloc is aligned to device_info.alignment, and is usable from every stream
@@ -933,41 +945,61 @@ struct chipset_api {
   // Required. How many devices the plugin drives. Zero with status OK when the driver works but no
   // device is there; INTERNAL with a text that names the library and the path sought when the
   // driver is missing. The number never changes within a process.
+  // Edge cases: No device is OK with count 0.
+  // Errors: INVALID: count is NULL. INTERNAL: the driver is missing, see above.
   //   count: Out: devices present; indices run from 0.
     chipset_status (*device_count)(int32_t* count);
 
   // Required. Describes a device. INVALID for an index out of range.
+  // Edge cases: A struct_size smaller than this header's: only the fields inside it are written.
+  // Text that does not fit its field is cut.
+  // Errors: INVALID: no such device; info is NULL or its struct_size is 0.
   //   info: In: struct_size. Out: the rest.
     chipset_status (*device_info)(int32_t device, chipset_device_info* info);
 
   // Required. Memory of a device now.
+  // Edge cases: free_bytes is what the plugin itself can still allocate; memory cached by the core
+  // counts as used.
+  // Errors: INVALID: no such device; an out parameter is NULL.
   //   free_bytes: Out.
   //   total_bytes: Out.
     chipset_status (*device_memory)(int32_t device, uint64_t* free_bytes, uint64_t* total_bytes);
 
   // Required. Blocks until all work enqueued so far on every stream of the device has run.
   // Asynchronous faults surface here (ERR-003).
+  // Edge cases: A device on which nothing was enqueued: OK at once.
+  // Errors: INVALID: no such device. OUT_OF_RANGE and DEVICE_LOST of enqueued work (ERR-003).
     chipset_status (*device_sync)(int32_t device);
 
   // ---- memory -----------------------------------------------------------------------------------
 
   // Required. Allocates (MEM-001). Zero bytes give a NULL pointer and OK. OUT_OF_MEMORY leaves the
   // device usable. Cost does not matter: the core's caching allocator calls this seldom.
+  // Edge cases: Zero bytes give a NULL pointer and OK.
+  // Errors: INVALID: no such device or kind; pointer is NULL. OUT_OF_MEMORY: the device stays
+  // usable.
   //   kind: A chipset_memory_kind.
   //   pointer: Out; NULL unless OK.
     chipset_status (*mem_alloc)(int32_t device, int32_t kind, uint64_t bytes, void** pointer);
 
   // Required. Frees (MEM-002).
+  // Edge cases: NULL is legal and does nothing.
+  // Errors: INVALID: the pointer is not the start of a live allocation of the device.
   //   pointer: From mem_alloc of the same device, either kind, or NULL.
     chipset_status (*mem_free)(int32_t device, void* pointer);
 
   // Required. Copies bytes in stream order (ASY-002). Pointers may lie anywhere inside an
   // allocation, at any alignment.
+  // Edge cases: Zero bytes: OK, whatever the pointers. Overlapping ranges are not legal.
+  // Errors: INVALID: no chipset_copy_kind; NULL with bytes to copy; host memory in a captured
+  // stream, which ends the capture.
   //   kind: A chipset_copy_kind.
     chipset_status (*mem_copy)(chipset_stream stream, void* destination, const void* source,
       uint64_t bytes, int32_t kind);
 
   // Required. Sets bytes in stream order.
+  // Edge cases: Zero bytes: OK, whatever the pointer.
+  // Errors: INVALID: NULL with bytes to fill.
   //   destination: Device memory.
   //   value: Its low 8 bits are written to each byte.
     chipset_status (*mem_fill)(chipset_stream stream, void* destination, int32_t value, uint64_t
@@ -976,42 +1008,66 @@ struct chipset_api {
   // ---- stream -----------------------------------------------------------------------------------
 
   // Required. Makes a stream. At least 32 may exist per device.
+  // Edge cases: A priority that the device does not have counts as its nearest.
+  // Errors: INVALID: no such device; stream is NULL. OUT_OF_MEMORY.
   //   priority: 0 is normal, negative is more urgent; a hint.
   //   stream: Out.
     chipset_status (*stream_create)(int32_t device, int32_t priority, chipset_stream* stream);
 
   // Required. Waits for the stream's work, then ends it. NULL is legal and does nothing.
+  // Edge cases: NULL is legal and does nothing. A stream in capture ends the capture, without a
+  // graph.
+  // Errors: None but DEVICE_LOST.
     chipset_status (*stream_destroy)(chipset_stream stream);
 
   // Required. Blocks until all work enqueued so far in the stream has run (ERR-003).
+  // Edge cases: A stream in which nothing was enqueued: OK at once.
+  // Errors: INVALID: NULL, or a captured stream, which ends the capture. OUT_OF_RANGE and
+  // DEVICE_LOST of enqueued work (ERR-003).
     chipset_status (*stream_sync)(chipset_stream stream);
 
   // Required. Work enqueued in the stream from now on runs only after the point last recorded in
   // the event. Does not block the host.
+  // Edge cases: An event that was never recorded has passed (EVT-001). In a capture, waiting for a
+  // captured point makes the stream part of that capture.
+  // Errors: INVALID: stream or event is NULL.
   //   event: May belong to another device of the plugin.
     chipset_status (*stream_wait)(chipset_stream stream, chipset_event event);
 
   // ---- event ------------------------------------------------------------------------------------
 
   // Required. Makes an event, not yet recorded (EVT-001).
+  // Edge cases: Until recorded the event counts as passed.
+  // Errors: INVALID: no such device; event is NULL. OUT_OF_MEMORY.
   //   flags: chipset_event_flag bits.
   //   event: Out.
     chipset_status (*event_create)(int32_t device, uint32_t flags, chipset_event* event);
 
   // Required. Ends an event (EVT-001). NULL is legal and does nothing.
+  // Edge cases: NULL is legal and does nothing. Work that waits for the event is unaffected.
+  // Errors: None but DEVICE_LOST.
     chipset_status (*event_destroy)(chipset_event event);
 
   // Required. Sets the event's point to the stream's present end.
+  // Edge cases: Recording again replaces the point. In a captured stream the record is part of the
+  // graph.
+  // Errors: INVALID: event or stream is NULL; the stream is of another device.
   //   stream: Of the event's device.
     chipset_status (*event_record)(chipset_event event, chipset_stream stream);
 
   // Required. OK once the point has been passed, NOT_READY from a poll that finds it has not,
   // TIMEOUT from a wait that ended first.
+  // Edge cases: An event that was never recorded has passed.
+  // Errors: INVALID: event is NULL. NOT_READY and TIMEOUT as above. A blocking query reports faults
+  // of the work (ERR-003): OUT_OF_RANGE, DEVICE_LOST.
   //   timeout_ns: 0 polls; CHIPSET_WAIT_FOREVER blocks; otherwise blocks at most so long.
     chipset_status (*event_query)(chipset_event event, int64_t timeout_ns);
 
   // Optional. Device time between two passed points of one device, both with flag TIMING; INVALID
   // otherwise.
+  // Edge cases: start after end gives a negative number.
+  // Errors: INVALID: an event lacks flag TIMING, was never recorded or has not passed, or the
+  // devices differ.
   //   milliseconds: Out.
     chipset_status (*event_elapsed)(chipset_event start, chipset_event end, double* milliseconds);
 
@@ -1019,64 +1075,163 @@ struct chipset_api {
 
   // Required. Elementwise operation with broadcasting and conversion. COPY serves every strided
   // copy, cast, cat, pad and clone. The output may be the same as any input (SHP-002).
+  // Dtypes: Operands, compute_dtype and output: any but I4 and OPAQUE, mixed freely (NUM-002); COPY
+  // also moves OPAQUE to the same dtype. Bitwise operations need an integer or BOOL compute_dtype,
+  // DIV a floating one.
+  // Edge cases: NaN and infinities as IEEE 754 and NUM-003 have them. Integers wrap (NUM-004). No
+  // elements: nothing is written.
+  // Errors: INVALID: num_inputs is not the operation's arity; an input's shape is not the output's;
+  // COPY without input[0]. UNSUPPORTED: an operation or a combination of dtypes that the chip
+  // lacks.
     chipset_status (*pointwise)(chipset_stream stream, const chipset_pointwise_args* args);
 
   // Required. Reduces over any set of dimensions. ARGMAX and ARGMIN over several dimensions give
   // the row-major index among the reduced ones. The result does not depend on timing: the same call
   // gives the same bits.
+  // Dtypes: Input, compute_dtype and output: any but I4 and OPAQUE; ARGMAX and ARGMIN write I64.
+  // Edge cases: No dimension reduced: each element by itself. No elements: NUM-005. NaN and ties:
+  // NUM-003. VAR with n <= param[0] gives NaN or infinity.
+  // Errors: INVALID: rank or shape of output or indices; dims beyond the rank; MAX, MIN or an arg-
+  // form over no elements; indices of another dtype, or with another operation or several
+  // dimensions. UNSUPPORTED: an operation or dtype that the chip lacks.
     chipset_status (*reduce)(chipset_stream stream, const chipset_reduce_args* args);
 
   // Required. Matrix product, batched when rank 3. a, b, c, d and bias share one of F16, BF16, F32,
   // F64 (d and c may be F32 while a and b are F16 or BF16). K = 0 gives beta*c + bias. Integers:
   // UNSUPPORTED is legal.
+  // Dtypes: As above; F16 and BF16 accumulate in F32 and round once; alpha, beta, c, bias and
+  // activation are applied before that rounding.
+  // Edge cases: K = 0 gives activation(beta*c + bias). No rows, columns or batches: nothing is
+  // written. beta = 0 does not read c. NaN and infinities propagate.
+  // Errors: INVALID: shapes that do not multiply, mixed ranks, c or bias of another shape.
+  // UNSUPPORTED: a dtype or activation that the chip lacks. OUT_OF_MEMORY: no working memory.
     chipset_status (*gemm)(chipset_stream stream, const chipset_gemm_args* args);
 
   // Required. Serves index, index_select, gather, take and embedding. Rows in which no index varies
   // along the innermost dimensions can be moved whole.
+  // Dtypes: Input and output: one dtype, any but I4 (bits are moved). index: I64 or I32.
+  // Edge cases: No elements: nothing is written and no index is looked at. A negative index counts
+  // from the end, once. Operands whose indices repeat are legal.
+  // Errors: OUT_OF_RANGE: an index outside -size to size-1; at once with nothing written, or at the
+  // next synchronisation (ERR-003), and then what that element holds is undefined. INVALID:
+  // num_indices outside 1 to 8; an index of another dtype or shape; input and output of different
+  // dtype or shape. UNSUPPORTED: I4.
     chipset_status (*gather)(chipset_stream stream, const chipset_gather_args* args);
 
   // Required. Serves index_put, scatter, scatter_add, scatter_reduce, index_add and the gradient of
   // embedding. OUT_OF_RANGE as in gather.
+  // Dtypes: Destination and source: one dtype, any but I4; OPAQUE only with SET from a source.
+  // index: I64 or I32. F16 and BF16 combine in F32.
+  // Edge cases: No elements: nothing is written and no index is looked at. Elements that no index
+  // names stay as they are. MIN and MAX let NaN through (NUM-003); integers wrap.
+  // Errors: OUT_OF_RANGE: an index outside -size to size-1, as in gather. INVALID: num_indices,
+  // dtypes or shapes as in gather; source is NULL. UNSUPPORTED: an operation or dtype that the chip
+  // lacks.
     chipset_status (*scatter)(chipset_stream stream, const chipset_scatter_args* args);
 
   // Optional. Attention forward (NUM-006). Tiles that are masked as a whole are skipped: a tile
   // only if every row in it is masked for every column. When absent: gemm, softmax and pointwise
   // over a stored score matrix
+  // Dtypes: One of F16, BF16, F32, F64 for q, k, v and out; lse F32 (F64 for F64). Scores and sums
+  // in F32 or wider (F64 for F64).
+  // Edge cases: A row in which every key is masked, and Sk = 0: NUM-006. A float mask of -inf
+  // masks. No queries or heads: nothing is written. NaN in a visible key or value reaches the row.
+  // Errors: INVALID: shapes that disagree; H no multiple of Hkv. UNSUPPORTED: a dtype, mask dtype
+  // or option that the chip lacks. OUT_OF_MEMORY: no working memory.
     chipset_status (*attention)(chipset_stream stream, const chipset_attention_args* args);
 
   // Optional. Attention backward from out and lse: writes dq, dk and dv (each may be NULL). When
   // absent: gemm and pointwise over stored scores
+  // Dtypes: As in attention; gradients have the dtype of q, k and v and are rounded once.
+  // Edge cases: Rows that are masked as a whole have and give gradients of zero. Sq = 0: dk and dv
+  // are zeros. Sk = 0: dq is zeros.
+  // Errors: INVALID: shapes that disagree; lse, dout or out is NULL. UNSUPPORTED and OUT_OF_MEMORY
+  // as in attention.
     chipset_status (*attention_backward)(chipset_stream stream, const chipset_attention_args* args);
 
   // ---- fused ------------------------------------------------------------------------------------
 
   // Optional. y = softmax(x) or log_softmax(x), evaluated in F32 (F64 for F64). A row of -inf gives
   // NaN, as in PyTorch. When absent: reduce and pointwise
+  // Dtypes: One of F16, BF16, F32, F64 for input and output, which may differ; in between nothing
+  // is rounded to either.
+  // Edge cases: Any strides (SHP-001). Rank 0 is one element along dim 0: 1, or 0 for log-softmax.
+  // -inf beside finite numbers gives 0, or -inf for log-softmax; a row of -inf alone, and one with
+  // NaN or +inf, is NaN throughout. Finite numbers of any size do not overflow. No elements:
+  // nothing is written.
+  // Errors: INVALID: dim outside 0 to rank-1; input and output of different shapes. UNSUPPORTED:
+  // another dtype. OUT_OF_MEMORY: no working memory for a row.
     chipset_status (*softmax)(chipset_stream stream, const chipset_softmax_args* args);
 
   // Optional. Softmax: dx = (dy - sum(dy*y))*y. Log-softmax: dx = dy - exp(y)*sum(dy). When absent:
   // reduce and pointwise
+  // Dtypes: One of F16, BF16, F32, F64 for each of input, result and output; evaluated in F32 (F64
+  // for F64).
+  // Edge cases: As in softmax; the gradient of rank 0 is 0. NaN in a row of dy or y reaches the
+  // row.
+  // Errors: INVALID: dim outside 0 to rank-1; shapes that disagree; result is NULL. UNSUPPORTED:
+  // another dtype. OUT_OF_MEMORY: no working memory for a row.
     chipset_status (*softmax_backward)(chipset_stream stream, const chipset_softmax_args* args);
 
   // Optional. Norm forward. Statistics in F32 (F64 for F64). When absent: reduce and pointwise
+  // Dtypes: One of F16, BF16, F32, F64 for x and y; weight and bias: x's dtype or F32 (F64 for
+  // F64); mean and rstd: F32 (F64 for F64). Sums in F32 or wider; y is rounded once.
+  // Edge cases: x and y of any strides, vectors of any stride. The variance is that of x - mean, so
+  // that a large mean costs no accuracy. weight_offset without weight has no effect. A row of one
+  // value has x - mean = 0: y is the bias. NaN or infinity in a row gives NaN in that row alone. No
+  // rows, or N = 0: nothing is written, the statistics included.
+  // Errors: INVALID: x not of rank 2; y of another shape; a vector not [N] or [rows]. UNSUPPORTED:
+  // another kind or dtype. OUT_OF_MEMORY: no working memory for a row.
     chipset_status (*norm)(chipset_stream stream, const chipset_norm_args* args);
 
   // Optional. Norm backward from x, dy and the saved statistics. When absent: reduce and pointwise
+  // Dtypes: As in norm for x, dy and dx; dweight and dbias: x's dtype or F32 (F64 for F64), summed
+  // over the rows in F32 or wider, in an order that depends on the shape alone.
+  // Edge cases: bias itself is not read. dx may be dy. No rows: dweight and dbias are zeros. N = 0:
+  // nothing is written. NaN in a row reaches dx of that row and dweight, dbias.
+  // Errors: INVALID: x not of rank 2; dy or dx of another shape; rstd is NULL, or mean is with kind
+  // 1; a vector not [N] or [rows]. UNSUPPORTED: another kind or dtype. OUT_OF_MEMORY: no working
+  // memory.
     chipset_status (*norm_backward)(chipset_stream stream, const chipset_norm_args* args);
 
   // Optional. y = x*cos + rotate(x)*sin, evaluated in F32, rounded once. When absent: pointwise
+  // Dtypes: One of F16, BF16, F32, F64 for x and y, the same; cos and sin: F32 or x's dtype. F64 is
+  // evaluated in F64.
+  // Edge cases: R = 0: y is a copy of x. R < D: the rest is copied. No elements: nothing is
+  // written.
+  // Errors: INVALID: x not of rank 4; cos or sin not [B,S,R], R odd or above D. UNSUPPORTED:
+  // another dtype. OUT_OF_MEMORY: no working memory.
     chipset_status (*rotary)(chipset_stream stream, const chipset_rotary_args* args);
 
   // Optional. Per-row loss and log-sum-exp. When absent: reduce, gather and pointwise
+  // Dtypes: One of F16, BF16, F32, F64 for logits; target I64; loss and lse F32 (F64 for F64). Sums
+  // in F32 or wider.
+  // Edge cases: ignore_index is looked at first: it need not be a class. Classes of -inf have
+  // probability 0; a target at -inf has loss +inf. A row of -inf has lse -inf and loss NaN; NaN in
+  // a row gives NaN. N = 0: nothing is written.
+  // Errors: OUT_OF_RANGE: a target that is neither 0 to V-1 nor ignore_index (no negative
+  // counting). INVALID: ranks or sizes that disagree; label_smoothing outside 0 to 1. UNSUPPORTED:
+  // another dtype.
     chipset_status (*cross_entropy)(chipset_stream stream, const chipset_cross_entropy_args* args);
 
   // Optional. dlogits = (softmax(logits) - onehot(target)) * dloss, with smoothing. When absent:
   // pointwise and scatter
+  // Dtypes: As in cross_entropy; dlogits: any of the float dtypes, rounded once.
+  // Edge cases: Ignored rows are zeros, whatever dloss and the logits hold. No elements: nothing is
+  // written.
+  // Errors: OUT_OF_RANGE, INVALID and UNSUPPORTED as in cross_entropy; INVALID: lse or dloss is
+  // NULL.
     chipset_status (*cross_entropy_backward)(chipset_stream stream, const
       chipset_cross_entropy_args* args);
 
   // Optional. Updates param, exp_avg, exp_avg_sq (and max_exp_avg_sq) in place; evaluated in F32
   // (F64 for F64). When absent: pointwise (without grad_scale and found_inf)
+  // Dtypes: One of F16, BF16, F32, F64 for param, exp_avg and exp_avg_sq; grad: any of these; step,
+  // lr_tensor, grad_scale and found_inf: F32.
+  // Edge cases: Tensors without elements are skipped. found_inf = 1 leaves every tensor as it was.
+  // NaN in grad reaches its element.
+  // Errors: INVALID: a missing array; shapes that differ; a tensor that is not dense or has other
+  // strides than param; step not one F32. UNSUPPORTED: another dtype.
     chipset_status (*adamw)(chipset_stream stream, const chipset_adamw_args* args);
 
   // Optional. x to q: round half to even, clamp to -127..127 (symmetric I8), -7..7 (symmetric I4),
@@ -1088,34 +1243,84 @@ struct chipset_api {
   // zero_point by the same formula, so that the constant is one step from zero and exact. A group
   // of zeros has scale 0 and zero_point -(L + 1); where a scale is 0, x is divided by 1 instead.
   // When absent: reduce and pointwise (not I4)
+  // Dtypes: One of F16, BF16, F32, F64 for x; q: I8, I4, F8E4M3 or F8E5M2; scale F32; zero_point
+  // I32.
+  // Edge cases: No elements: nothing is written. The last group may be shorter. NaN in x gives any
+  // value of q.
+  // Errors: INVALID: shapes that disagree; group_size < 0; zero_point with an F8 q; an I4 q whose
+  // rows are not contiguous or do not begin at whole bytes. UNSUPPORTED: another dtype.
     chipset_status (*quantize)(chipset_stream stream, const chipset_quantize_args* args);
 
   // Optional. q to x: (q - zero_point)*scale. When absent: pointwise (not I4)
+  // Dtypes: One of F16, BF16, F32, F64 for x; q: I8, I4, F8E4M3 or F8E5M2; scale F32; zero_point
+  // I32. Evaluated in F32 or wider, rounded once.
+  // Edge cases: A scale of 0 gives zeros. NaN of an F8 stays. No elements: nothing is written.
+  // Errors: INVALID and UNSUPPORTED as in quantize.
     chipset_status (*dequantize)(chipset_stream stream, const chipset_quantize_args* args);
 
   // Optional. Quantised linear layer: weight-only (W8A16, W4A16) or, with I8 x, integer products
   // accumulated in I32 (W8A8). When absent: dequantize and gemm
+  // Dtypes: As the fields say. Sums of floats in F32 or wider, rounded once after bias and
+  // activation.
+  // Edge cases: K = 0 gives activation(bias). M = 0 or N = 0: nothing is written. The last group
+  // may be shorter.
+  // Errors: INVALID: shapes that disagree; group_size < 0; x_scale without I8 x or missing with it;
+  // w_zero_point with an F8 w; an I4 w whose rows are not contiguous or do not begin at whole
+  // bytes. UNSUPPORTED: another dtype or activation. OUT_OF_MEMORY: no working memory.
     chipset_status (*gemm_quantized)(chipset_stream stream, const chipset_gemm_quantized_args*
       args);
 
   // Optional. Lengths and tables are read on the device when the call runs, so a captured graph
   // serves every step. Tokens beyond query_start[B] are not written.
+  // Dtypes: One of F16, BF16, F32, F64 for q, k_cache, v_cache and out; tables I32. Scores and sums
+  // in F32 or wider.
+  // Edge cases: A sequence without new tokens (query_start[s] = query_start[s+1]) is skipped, its
+  // kv_len and blocks unread. T = 0: nothing is written.
+  // Errors: OUT_OF_RANGE: query_start, kv_len or a block number outside what q, block_table and the
+  // cache hold. INVALID: shapes that disagree; H no multiple of Hkv. UNSUPPORTED: another dtype.
+  // OUT_OF_MEMORY: no working memory.
     chipset_status (*attention_paged)(chipset_stream stream, const chipset_attention_paged_args*
       args);
 
   // Optional. cumsum, cumprod, cummax, cummin, logcumsumexp. Sequential order: deterministic.
+  // Dtypes: Input, compute_dtype and output: any but I4 and OPAQUE; elements are converted to
+  // compute_dtype, the prefix to the output's dtype. F16, BF16 and F32 sums and products are
+  // carried in F32 or wider; integers wrap in compute_dtype. LOGSUMEXP: a floating compute_dtype.
+  // Edge cases: Any strides (SHP-001). Rank 0 is one element along dim 0. No elements: nothing is
+  // written. MAX and MIN: ties move the index to the later element; once a NaN is met the prefix
+  // stays NaN, and the index is that of the last NaN so far. LOGSUMEXP: -inf until the first number
+  // above it; never NaN of infinities alone. indices with another operation are not written.
+  // Errors: INVALID: dim outside 0 to rank-1; output of another shape; indices not I64 of the
+  // input's shape. UNSUPPORTED: an operation or dtype that the chip lacks.
     chipset_status (*scan)(chipset_stream stream, const chipset_scan_args* args);
 
   // Optional. NaN counts as larger than every number.
+  // Dtypes: Input: any but I4 and OPAQUE; values: the same, bits are moved; indices: I64.
+  // Edge cases: Any strides (SHP-001). Rank 0 is one element along dim 0. NaN comes last ascending
+  // and first descending; -0 and 0 are equal; false is below true. stable 1: equal elements keep
+  // their order, in both directions; stable 0: any order among them, but each index at most once. k
+  // = 0 and no elements: nothing is written.
+  // Errors: INVALID: dim outside 0 to rank-1; k below 0 or above the dimension's size; values or
+  // indices not the input's shape with k along dim. UNSUPPORTED: another dtype. OUT_OF_MEMORY: no
+  // working memory for a row.
     chipset_status (*sort)(chipset_stream stream, const chipset_sort_args* args);
 
   // Optional. Counter-based random numbers.
+  // Dtypes: Output: any but I4 and OPAQUE; BITS and RANDINT are drawn as integers, the other kinds
+  // in F32 (F64 for F64), and converted (NUM-002). p: F16, BF16, F32 or F64.
+  // Edge cases: No elements: nothing is written. p below 0 counts as 0, above 1 as 1. Where param0
+  // > param1, UNIFORM falls from param0.
+  // Errors: INVALID: p of another shape; RANDINT with param0.i = param1.i. UNSUPPORTED: an unknown
+  // kind, another dtype.
     chipset_status (*random)(chipset_stream stream, const chipset_random_args* args);
 
   // ---- memory -----------------------------------------------------------------------------------
 
   // Optional. Copies between two devices of the plugin in the order of the given stream. The caller
   // has ordered the source's writer before it. Composed by staging through page-locked host memory.
+  // Edge cases: Zero bytes: OK. source_device may be the stream's own.
+  // Errors: INVALID: no such source device; NULL with bytes to copy. UNSUPPORTED: no path between
+  // the two devices.
   //   stream: Of the destination's device.
   //   source: Device memory of source_device.
     chipset_status (*mem_copy_peer)(chipset_stream stream, void* destination, const void* source,
@@ -1125,12 +1330,21 @@ struct chipset_api {
 
   // Optional. Compiles an ONNX graph for the device. UNSUPPORTED with a text that names the first
   // operator that cannot be compiled.
+  // Dtypes: Inputs and outputs of any dtype of this interface but I4, and of rank 0 to
+  // CHIPSET_MAX_RANK.
+  // Edge cases: Sizes that the model leaves open are given by graph_run.
+  // Errors: INVALID: no such device; bytes that are no model. UNSUPPORTED: an operator, dtype or
+  // rank that cannot be compiled, or no compiler on this machine. OUT_OF_MEMORY.
   //   onnx: A serialized ONNX ModelProto; read before the call returns.
   //   graph: Out.
     chipset_status (*graph_compile)(int32_t device, const void* onnx, uint64_t bytes, chipset_graph*
       graph);
 
   // Optional. Runs a compiled graph in stream order.
+  // Dtypes: Those that the graph declares; nothing is converted.
+  // Edge cases: Zero-size inputs and outputs are legal.
+  // Errors: INVALID: a count, dtype, shape or rank other than the graph's; a tensor that is not
+  // contiguous; a captured graph (see capture_replay); a stream of another device. OUT_OF_MEMORY.
   //   inputs: In the order of the ONNX graph's inputs, contiguous.
   //   outputs: In the order of its outputs; shapes must be the ones that the graph yields, else
   //   INVALID.
@@ -1139,77 +1353,153 @@ struct chipset_api {
 
   // Optional. Ends a compiled or captured graph; the caller has synchronised. NULL is legal and
   // does nothing.
+  // Edge cases: NULL is legal and does nothing.
+  // Errors: None but DEVICE_LOST.
     chipset_status (*graph_destroy)(chipset_graph graph);
 
   // Optional. From now on calls into the stream (compute, mem_copy DEVICE_TO_DEVICE, mem_fill,
   // event_record and stream_wait among captured streams) are recorded and not run. A mem_copy that
   // touches host memory, and stream_sync, answer INVALID and end the capture.
+  // Edge cases: Other streams are not captured, until they wait for a point of this one
+  // (stream_wait). Calls are checked when they are recorded.
+  // Errors: INVALID: NULL; a stream that is being captured already. UNSUPPORTED: the device lacks
+  // capability CAPTURE. OUT_OF_MEMORY.
     chipset_status (*capture_begin)(chipset_stream stream);
 
   // Optional. Ends the recording. Addresses and scalars are part of the graph; contents of memory
   // are not. The caller keeps the memory alive for the life of the graph.
+  // Edge cases: A capture in which nothing was called gives a graph that does nothing. Streams that
+  // had joined leave the capture too. Any tensor dtype and layout that the recorded calls accept is
+  // legal in the graph.
+  // Errors: INVALID, with graph NULL: stream or graph is NULL; the stream is not being captured; it
+  // joined the capture of another stream, which must be ended there; a call that cannot be captured
+  // was made meanwhile. After each but the third the stream is out of capture and runs calls again.
   //   graph: Out; NULL when the capture was spoilt.
     chipset_status (*capture_end)(chipset_stream stream, chipset_graph* graph);
 
   // Optional. Runs the recorded calls in stream order, as often as wanted.
+  // Edge cases: A graph that recorded nothing does nothing. Replays of one graph are ordered as
+  // their streams are.
+  // Errors: INVALID: NULL; a compiled ONNX graph (see graph_run); a stream of another device.
+  // OUT_OF_RANGE and DEVICE_LOST as the recorded calls have them (ERR-003).
   //   stream: Any stream of the captured device.
     chipset_status (*capture_replay)(chipset_graph graph, chipset_stream stream);
 
   // ---- collective -------------------------------------------------------------------------------
 
   // Optional. Made by one rank.
+  // Edge cases: Every call gives another id.
+  // Errors: INVALID: id is NULL. INTERNAL: the system gives no random bytes.
   //   id: Out: CHIPSET_COMM_ID_SIZE bytes, to be sent to every rank by other means.
     chipset_status (*comm_id)(void* id);
 
   // Optional. Joins; blocks until all ranks have come (COL-003).
+  // Edge cases: size 1 is legal. A rank that comes twice, or names another size, is refused.
+  // Errors: INVALID: no such device; an id that no comm_id of this plugin made; rank outside 0 to
+  // size-1; the rank has joined already. TIMEOUT (COL-003). OUT_OF_MEMORY: no shared memory.
   //   comm: Out.
     chipset_status (*comm_create)(int32_t device, const void* id, int32_t rank, int32_t size,
       chipset_comm* comm);
 
   // Optional. Leaves; local. NULL is legal and does nothing.
+  // Edge cases: NULL is legal and does nothing. Peers that still wait for this rank get TIMEOUT.
+  // Errors: None but DEVICE_LOST.
     chipset_status (*comm_destroy)(chipset_comm comm);
 
   // Optional. Reduction to every rank.
+  // Dtypes: Any but I4 and OPAQUE; BAND, BOR and BXOR integers and BOOL only; AVG not of BOOL. SUM
+  // of BOOL is or, PROD is and; integers wrap; AVG of integers is exact where it comes out even,
+  // else rounded either way.
+  // Edge cases: count 0: nothing is moved, and yet every rank makes the call. size 1: a copy
+  // (COL-001).
+  // Errors: Those of broadcast. UNSUPPORTED: an operation that the dtype does not have.
   //   count: Elements.
   //   op: A chipset_collective_op.
     chipset_status (*all_reduce)(chipset_stream stream, chipset_comm comm, const void* send, void*
       receive, uint64_t count, int32_t dtype, int32_t op);
 
   // Optional. Concatenation on every rank.
+  // Dtypes: Any but I4; bits are moved.
+  // Edge cases: count 0: nothing is moved, and yet every rank makes the call.
+  // Errors: Those of broadcast: INVALID, UNSUPPORTED, TIMEOUT.
   //   receive: size*count elements, rank by rank.
   //   count: Elements sent by each rank.
     chipset_status (*all_gather)(chipset_stream stream, chipset_comm comm, const void* send, void*
       receive, uint64_t count, int32_t dtype);
 
   // Optional. Reduction of which each rank gets its part.
+  // Dtypes: As in all_reduce.
+  // Edge cases: count 0: nothing is moved, and yet every rank makes the call. receive may be the
+  // rank's part of send, or overlap it.
+  // Errors: Those of all_reduce: INVALID, UNSUPPORTED, TIMEOUT.
   //   send: size*count elements.
   //   count: Elements received by each rank.
     chipset_status (*reduce_scatter)(chipset_stream stream, chipset_comm comm, const void* send,
       void* receive, uint64_t count, int32_t dtype, int32_t op);
 
   // Optional. From root to every rank.
+  // Dtypes: Any but I4; bits are moved. buffer is contiguous, count elements, in device memory of
+  // the communicator's device.
+  // Edge cases: count 0: nothing is moved, and yet every rank makes the call. The root's buffer is
+  // only read. size 1: nothing to do.
+  // Errors: INVALID: stream or comm is NULL; buffer is NULL with count > 0; root outside 0 to
+  // size-1; a captured stream, which ends the capture; ranks whose calls differ (COL-001), where
+  // the plugin sees it. UNSUPPORTED: another dtype. TIMEOUT: a rank never came, has died or has
+  // left (COL-003); the communicator is then of no more use, each later call answers TIMEOUT. After
+  // an error that came once the ranks had met, the contents of what was to be received are
+  // undefined, in spite of ERR-002.
     chipset_status (*broadcast)(chipset_stream stream, chipset_comm comm, void* buffer, uint64_t
       count, int32_t dtype, int32_t root);
 
   // Optional. Every rank to every rank.
+  // Dtypes: Any but I4; bits are moved.
+  // Edge cases: Counts of 0 are legal, for single ranks and for all; send or receive may then be
+  // NULL. What one rank sends another, that one expects.
+  // Errors: Those of send and recv: INVALID, UNSUPPORTED, TIMEOUT. INVALID: send_counts or
+  // receive_counts is NULL.
   //   send_counts: [size], host memory; parts lie one after the other.
   //   receive_counts: [size]
     chipset_status (*all_to_all)(chipset_stream stream, chipset_comm comm, const void* send, const
       uint64_t* send_counts, void* receive, const uint64_t* receive_counts, int32_t dtype);
 
   // Optional. Point to point; matched by the peer's recv, in order per pair.
+  // Dtypes: Any but I4; bits are moved. buffer is contiguous, count elements, in device memory of
+  // the communicator's device. Only the bytes must agree with the peer's recv, not the dtype.
+  // Edge cases: In stream order (ASY-001); a chip may block the calling thread until the peer
+  // receives. count 0 is a message without contents that a recv of 0 takes. To oneself, and two
+  // ranks that each send first: only between group_begin and group_end.
+  // Errors: INVALID: stream or comm is NULL; buffer is NULL with count > 0; peer outside 0 to
+  // size-1; a captured stream, which ends the capture. UNSUPPORTED: another dtype. TIMEOUT: the
+  // peer does not receive, has died or has left (COL-003).
     chipset_status (*send)(chipset_stream stream, chipset_comm comm, const void* buffer, uint64_t
       count, int32_t dtype, int32_t peer);
 
   // Optional. See send.
+  // Dtypes: As in send.
+  // Edge cases: In stream order; a chip may block the calling thread until the message has come.
+  // Messages of one peer come in the order in which it sent them; there are no tags.
+  // Errors: Those of send. INVALID also where the next message of the peer has another number of
+  // bytes (COL-001). After an error the contents of buffer are undefined, in spite of ERR-002.
+  // TIMEOUT: the message does not come (COL-003).
     chipset_status (*recv)(chipset_stream stream, chipset_comm comm, void* buffer, uint64_t count,
       int32_t dtype, int32_t peer);
 
   // Optional. Calls of this thread on the communicator are held until group_end and then run
   // together, so that opposite sends and receives cannot deadlock.
+  // Dtypes: Those of the calls that are held.
+  // Edge cases: Groups nest; only the last group_end runs the calls. Calls of other threads, and on
+  // other communicators, are not held. Arguments are checked when a call is made: one that is
+  // refused then is not held. Buffers stay valid and untouched until the stream has passed
+  // group_end's work.
+  // Errors: INVALID: comm is NULL.
     chipset_status (*group_begin)(chipset_comm comm);
 
   // Optional. Enqueues the held calls.
+  // Dtypes: Those of the calls that are held.
+  // Edge cases: An empty group does nothing. send, recv and all_to_all go first and all at once,
+  // then the others in the order in which they were made; every rank groups the same calls.
+  // Errors: INVALID: comm is NULL, or this thread has no open group on it. Of the held calls: the
+  // first error (INVALID, TIMEOUT), with which the rest of the group is dropped.
     chipset_status (*group_end)(chipset_comm comm);
 
 };
