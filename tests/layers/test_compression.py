@@ -195,5 +195,12 @@ def test_perplexity_is_the_exponent_of_the_mean_loss(tiny_model):
     assert found.tokens == 47 and found.value == pytest.approx(exact, rel=1e-5)
 
 
+def test_a_loss_beyond_what_exp_can_hold_is_an_infinite_perplexity(tiny_model):
+    model, tokenizer = load_model(str(tiny_model), HOST, torch.float32), load_tokenizer(tiny_model)
+    with torch.no_grad():
+        model.get_output_embeddings().weight.mul_(1e4)
+    assert perplexity(model, tokenizer, TEXT, most_tokens=48).value == float("inf")
+
+
 def test_the_last_fifth_is_held_out():
     assert held_out("abcdefghij") == "ij"

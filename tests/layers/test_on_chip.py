@@ -124,3 +124,22 @@ def test_every_operator_of_the_dispatch_benchmark_runs_on_the_chip(chip):
             for tensor in result if isinstance(result, tuple) else [result]:
                 assert tensor.device == chip, name
     assert chipset.fallbacks() == {}
+
+
+@pytest.mark.parametrize(
+    ("qweight", "scale", "message"),
+    [
+        (
+            torch.zeros(4, 16, dtype=torch.int8),
+            torch.ones(4, 2),
+            r"uint8 \[N, K / 2\], but",
+        ),
+        (torch.zeros(4, 15, dtype=torch.uint8), torch.ones(4, 2), "does not fit qweight"),
+        (torch.zeros(4, 16, dtype=torch.uint8), torch.ones(4, 3), "G a divisor of K = 32"),
+        (torch.zeros(4, 16, dtype=torch.uint8), torch.ones(4), r"float32 \[N, G\] with N = 4"),
+    ],
+)
+def test_int4_weights_that_do_not_fit_are_refused(qweight, scale, message, chip):
+    x = torch.ones(2, 32)
+    with pytest.raises(RuntimeError, match=message):
+        torch.ops.chipset.linear_int4(x.to(chip), qweight.to(chip), scale.to(chip), None)

@@ -60,6 +60,7 @@ def smollm_cases() -> Iterator[Case]:
         ("int8", partial(check_smollm_compressed, weights="int8", most_loss=0.01, most_bytes=0.3)),
         # Plain rounding to four bits costs this model 7 % of the loss; the table stays in float32.
         ("int4", partial(check_smollm_compressed, weights="int4", most_loss=0.1, most_bytes=0.33)),
+        ("int4-layer", check_smollm_int4),
     ):
         yield Case(f"learns/{SMOLLM}/{name}", (), run, group=GROUP, timeout_s=LONG_S)
 
@@ -290,3 +291,37 @@ def check_smollm_compressed(
     )
     near(context, [after], [math.log(expected)], 10 * LOSS_BOUND)
     counted(context)
+
+
+def check_smollm_int4(context: Context) -> None:
+    """A real layer in 4 bits, groups of 32: the chip's product is that of its own weights.
+
+    Through the interface: ``chipset compress`` rounds with PyTorch, here the chip quantises.
+    """
+    import numpy as np
+
+    from chipset._interface import Dtype
+
+    context.need("quantize", "dequantize", "gemm_quantized")
+    model, _ = smollm("cpu")
+    weight = model.model.layers[0].mlp.down_proj.weight.detach().numpy()[:64]
+    rows, columns = weight.shape
+    chip, group = context.chip, 32
+    x = context.rng.standard_normal((3, columns)).astype(np.float32)
+    source, packed = chip.array(weight), chip.empty((rows, columns), Dtype.I4)
+    scale = chip.empty((rows, columns // group))
+    restored, product = chip.empty((rows, columns)), chip.empty((3, rows))
+    chip.call("quantize", group_size=group, x=source, q=packed, scale=scale)
+    chip.call("dequantize", group_size=group, x=restored, q=packed, scale=scale)
+    chip.call(
+        "gemm_quantized", group_size=group, x=chip.array(x), w=packed, w_scale=scale, d=product
+    )
+    back = restored.numpy().astype(np.float64)
+    step = np.repeat(scale.numpy(), group, axis=1)
+    context.check(
+        bool((np.abs(back - weight) <= 0.5001 * step).all()), "rounded by over half a step"
+    )
+    exact = x.astype(np.float64) @ back.T
+    bound = columns * np.finfo(np.float32).eps * (np.abs(x) @ np.abs(back).T) + 1e-30
+    worst = float((np.abs(product.numpy() - exact) / bound).max())
+    context.check(worst <= 1, f"the product is off by {worst:.3g} times the bound")
